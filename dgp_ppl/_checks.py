@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from numbers import Real
 from typing import Any
 
 import jax
@@ -12,26 +15,21 @@ from jax.core import Tracer
 from numpyro.primitives import Messenger
 from numpyro.util import is_prng_key
 
-from dgp_ppl._errors import DataError
+from dgp_ppl._errors import DataError, one_line
+from dgp_ppl._partition import Call, call_signature
 from dgp_ppl._typing import Fitted, Params
 
 __all__ = [
-    "GivenParams",
-    "bad_rows",
-    "check_count",
-    "check_finite_params",
-    "check_inputs",
-    "check_key",
-    "check_shapes",
-    "is_traced",
-    "missing_params",
-    "params_of",
-    "short_list",
-    "unknown_params",
-    "warn_of_nan",
-]
+    "GivenParams", "as_array", "bad_rows", "check_count", "check_inputs", "check_key",
+    "check_kind", "check_positive", "check_program", "check_shapes", "check_value",
+    "checked_call", "is_traced", "missing_params", "params_of", "short_list",
+    "unknown_params", "warn_if_blurred", "warn_of_nan",
+]  # fmt: skip
 
+# Rounding of a column of inputs, in its standard deviations: may merge values, and merges them.
+_LEAST_ROUNDING, _MOST_ROUNDING = 1e-6, 1e-3
 _MOST_ROWS = 5
+_SOME = 200_000  # entries that say whether inputs are blurred
 
 
 def check_count(caller: str, name: str, value: object, minimum: int = 1) -> None:
@@ -54,24 +52,153 @@ def check_key(caller: str, key: Any) -> None:
         )
 
 
-def check_inputs(caller: str, x: Any, name: str = "x", numbers: np.ndarray | None = None) -> None:
-    """Raise unless inputs are finite numbers. Traced ones are not checked.
+def check_positive(caller: str, name: str, value: Any) -> None:
+    """Raise unless an argument is a positive finite number."""
+    if not isinstance(value, Real | np.ndarray | jax.Array) or not 0 < float(value) < np.inf:
+        raise ValueError(f"{caller}: {name} is {_brief(value)}, wanted a positive number")
+
+
+def check_kind(caller: str, name: str, value: Any, kinds: Any, wanted: str) -> None:
+    """Raise unless an argument is of one of these types."""
+    if not isinstance(value, kinds):
+        raise TypeError(f"{caller}: {name} is {_brief(value)}, wanted {wanted}")
+
+
+def check_program(caller: str, name: str, program: Any) -> None:
+    """Raise unless an argument can be called as a model or a guide."""
+    if inspect.isclass(program) or not callable(program):
+        what = f"the class {program.__name__}" if inspect.isclass(program) else _brief(program)
+        how = "a guide, such as dgp_ppl.MeanField(model)"
+        how = how if name == "guide" else "a NumPyro model, such as dgp_ppl.models.svgp"
+        raise TypeError(f"{caller}: {name} is {what}, wanted {how}")
+
+
+def checked_call(
+    caller: str, model: Any, guide: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Call:
+    """Return a model's arguments, after all checks that need no run of the model.
+
+    Series become arrays, and lists of numbers do as the inputs or y; arrays stay as they are.
+    """
+    check_program(caller, "model", model)
+    if guide is not None:
+        check_program(caller, "guide", guide)
+    try:
+        found = call_signature(model).parameters.values()
+    except (TypeError, ValueError):
+        found = ()
+    names = [p.name for p in found if p.kind <= p.POSITIONAL_OR_KEYWORD]
+    names += map(str, range(len(names), len(args)))
+    # A source of rows stands for several arguments.
+    streamed = any(type(a).__module__.startswith("dgp_ppl.datasets") for a in args)
+    for program in () if streamed else (model, getattr(guide, "model", None)):
+        plain = program.func if isinstance(program, partial) else program
+        if inspect.isfunction(plain) and not hasattr(plain, "__wrapped__"):
+            signature = inspect.signature(program)
+            try:
+                signature.bind(*args, **kwargs)
+            except TypeError as error:
+                raise TypeError(
+                    f"{caller}: {plain.__name__}: {error}; its arguments are "
+                    f"{short_list(signature.parameters, 20)}"
+                ) from None
+
+    def checked(name: str, value: Any) -> Any:
+        leaves, treedef = jax.tree.flatten(value)
+        if name in (*names[:1], "y") and leaves and all(isinstance(a, int | float) for a in leaves):
+            return as_array(caller, f"argument {name!r}", value)
+        given = [as_array(caller, f"argument {name!r}", a) if _is_data(a) else a for a in leaves]
+        same = all(a is b for a, b in zip(leaves, given, strict=True))
+        return value if same else treedef.unflatten(given)
+
+    named = {n: checked(n, a) for n, a in kwargs.items()}
+    return Call(tuple(map(checked, names, args)), named)
+
+
+def _is_data(value: Any) -> bool:
+    """Return whether an argument is an array, a frame, a series, or the like."""
+    ours = isinstance(value, np.generic) or type(value).__module__.startswith("dgp_ppl.")
+    return not ours and any(
+        hasattr(value, name) for name in ("__array__", "to_numpy", "toarray", "collect")
+    )
+
+
+def as_array(caller: str, name: str, value: Any) -> Any:
+    """Return real numbers as an array: JAX's arrays as they are, others as NumPy's."""
+    if isinstance(value, jax.Array) and not jax.dtypes.issubdtype(value.dtype, np.complexfloating):
+        return value
+    columns = getattr(value, "column_names", getattr(value, "columns", None))
+    if columns is not None and _is_data(value):
+        frame = name.split()[-1].strip("'") + ".to_pandas()" * hasattr(value, "column_names")
+        raise TypeError(
+            f"{caller}: {name} is {_brief(value)}, whose columns would be taken by their order, "
+            f"not by name, wanted an array: {frame}[{short_list(columns)}].to_numpy()"
+        )
+    if hasattr(value, "toarray"):
+        raise TypeError(f"{caller}: {name} is {_brief(value)}, wanted an array: call its toarray()")
+    try:
+        array = np.asanyarray(value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{caller}: {name} is no array ({one_line(error)})") from None
+    if np.ma.is_masked(array):
+        raise TypeError(
+            f"{caller}: {name} is masked in {bad_rows(np.ma.getmaskarray(array))}, wanted an array "
+            "without NumPy's mask, which would be lost: leave out these rows; for missing targets "
+            "fill in NaN, and pass the mask to dgp_ppl.observe"
+        )
+    array = np.asarray(array)
+    if array.dtype.kind == "c":
+        raise TypeError(f"{caller}: {name} holds complex numbers, wanted real ones")
+    if array.dtype.kind in "OUSMm" or array.dtype.names:
+        raise TypeError(
+            f"{caller}: {name} holds {_kind(array)}, wanted numbers; "
+            "dgp_ppl.datasets.Preprocessor turns the columns of a table into inputs"
+        )
+    return array
+
+
+def check_inputs(caller: str, x: Any, name: str = "x", numbers: np.ndarray | None = None) -> Any:
+    """Return inputs as an array; raise unless they are finite numbers. Traced ones are not checked.
 
     `numbers` are the rows' numbers, [N], if they are not 0 ... N - 1.
     """
-    if is_traced(x):
-        return
-    values = np.asarray(x)
-    if values.dtype.kind not in "fiub":
-        raise TypeError(
-            f"{caller}: {name} holds {_kind(values)}, wanted numbers; "
-            "dgp_ppl.datasets.Preprocessor turns the columns of a table into inputs"
-        )
+    array = as_array(caller, name, x)
+    if is_traced(array):
+        return array
+    values = np.asarray(array)
     if values.dtype.kind == "f" and values.ndim and (bad := ~np.isfinite(values)).any():
         raise DataError(
             f"{caller}: {name} is NaN or infinite in {bad_rows(bad, numbers)}; fill in these "
             "values (dgp_ppl.datasets.Preprocessor does), or leave out these rows"
         )
+    return array
+
+
+def warn_if_blurred(caller: str, x: Any, stacklevel: int) -> None:
+    """Warn if float32 cannot tell rows of inputs apart, such as seconds since 1970."""
+    step = max(1, np.size(x) // _SOME)
+    some = np.asarray(x if step == 1 else x[::step], np.float64)
+    if some.ndim != 2 or not some.size or not np.isfinite(some).all():
+        return
+    dtype = jax.dtypes.canonicalize_dtype(float)
+    mean, sd = some.mean(axis=0), some.std(axis=0)
+    rounding = np.finfo(dtype).eps * np.abs(mean) / np.where(sd > 0, sd, np.inf)
+    for i in np.flatnonzero(rounding > _LEAST_ROUNDING):
+        values = np.unique(np.asarray(x)[: 10 * _SOME, i].astype(np.float64))
+        kept = len(np.unique(values.astype(dtype))) / len(values)
+        if kept < 0.99 or rounding[i] > _MOST_ROUNDING:
+            warnings.warn(
+                f"{caller}: column {i} of x has mean {mean[i]:g} and standard deviation {sd[i]:g}, "
+                f"so {dtype.name} cannot tell near values apart; subtract a constant from the "
+                "column (dgp_ppl.Standardizer does), or set jax_enable_x64",
+                UserWarning,
+                stacklevel=stacklevel + 1,
+            )
+            return
+
+
+def _brief(value: Any) -> str:
+    return repr(value) if isinstance(value, Real | str | None) else f"a {type(value).__name__}"
 
 
 def _kind(values: np.ndarray) -> str:
@@ -107,19 +234,27 @@ def warn_of_nan(caller: str, found: Mapping[str, Any]) -> None:
         )
 
 
-def check_finite_params(caller: str, params: Params) -> None:
-    """Raise if a param is NaN or infinite. Traced ones are not checked."""
+def check_value(
+    what: str, value: Any, constraint: Any = None, *, edge: bool = False, nan: bool = False
+) -> None:
+    """Raise unless a param's value is of finite numbers within its constraint.
 
-    def is_finite(value: Any) -> bool:
-        leaves = [a for a in jax.tree.leaves(value) if hasattr(a, "dtype") or type(a) is float]
-        return all(np.isfinite(a).all() for a in map(np.asarray, leaves) if a.dtype.kind == "f")
-
-    bad = [n for n, a in params.items() if not is_traced(a) and not is_finite(a)]
-    if bad:
-        raise ValueError(
-            f"{caller}: params {short_list(bad)} are NaN or infinite, wanted finite values; a fit "
-            "that fails raises NonFiniteLossError, whose result has the last finite params"
-        )
+    Traced ones are not checked, nor functions of a network. Its `edge` may be allowed, or NaN.
+    """
+    elementwise = getattr(constraint, "event_dim", 1) == 0 and not is_traced(constraint)
+    for leaf in [value] if value is None else jax.tree.leaves(value):
+        if is_traced(leaf) or callable(leaf) or not (leaf is value or hasattr(leaf, "dtype")):
+            continue
+        is_array = isinstance(leaf, bool | int | float | np.generic | np.ndarray | jax.Array)
+        a = np.asarray(leaf if is_array else np.nan)
+        met = is_array and a.dtype.kind not in "cOUSMm"
+        if met and elementwise:
+            ways = (a, np.nextafter(a, -np.inf), np.nextafter(a, np.inf))[: 3 if edge else 1]
+            met = bool((np.any([constraint(b) for b in ways], axis=0) | np.isnan(a)).all())
+        if not met or not (nan or np.isfinite(a).all()):
+            shown = " ".join(str(leaf).split())[:60]
+            within = f" within its constraint, {constraint}" if elementwise else ""
+            raise ValueError(f"{what} is {shown}, wanted finite numbers{within}")
 
 
 def params_of(caller: str, params: Params | Fitted, name: str = "params") -> Params:
@@ -172,6 +307,7 @@ class GivenParams(Messenger):
     ) -> None:
         super().__init__(fn)
         self.params, self.caller, self.missing = params, caller, missing
+        self.constraints: dict[str, Any] = {}
 
     def process_message(self, msg: Any) -> None:
         if msg["type"] != "param" or msg["value"] is not None:
@@ -181,6 +317,8 @@ class GivenParams(Messenger):
             if declared is not None:
                 check_shapes(self.caller, name, self.params[name], declared)
             msg["value"] = self.params[name]
+            self.constraints[name] = limit = msg["kwargs"].get("constraint")
+            check_value(f"{self.caller}: params[{name!r}]", self.params[name], limit, edge=True)
         elif not self.missing(name) and not (msg["args"] and declared is None):
             msg["fn"] = self._raise(name)  # outer handlers may still set or lift the param
 

@@ -6,7 +6,6 @@ a key.
 
 from __future__ import annotations
 
-from numbers import Real
 from typing import Any
 
 import jax.numpy as jnp
@@ -17,7 +16,14 @@ from jaxtyping import Array, Float
 from numpyro import handlers
 
 from dgp_ppl import means
-from dgp_ppl._checks import check_count, check_inputs, check_key
+from dgp_ppl._checks import (
+    as_array,
+    check_count,
+    check_inputs,
+    check_key,
+    check_positive,
+    checked_call,
+)  # fmt: skip
 from dgp_ppl._partition import alone, compiled
 from dgp_ppl._typing import Inputs, Model, Params, PRNGKey
 from dgp_ppl.datasets import Rows
@@ -61,8 +67,7 @@ def inducing_inputs(key: PRNGKey, x: ArrayLike | Rows, num: int) -> Float[Array,
 
     check_key("inducing_inputs", key)
     x = some_rows(key, x)
-    check_inputs("inducing_inputs", x)
-    x = np.asarray(x, float)
+    x = np.asarray(check_inputs("inducing_inputs", x), float)
     if x.ndim != 2 or not len(x):
         raise ValueError(f"inducing_inputs: x has shape {x.shape}, wanted [N, D] with N >= 1")
     check_count("inducing_inputs", "num", num)
@@ -128,7 +133,9 @@ def deep_gp(
     """
     check_key("initialize.deep_gp", key)
     inputs = some_rows(key, x)
-    check_inputs("initialize.deep_gp", inputs)
+    inputs = check_inputs("initialize.deep_gp", inputs)
+    if inputs.ndim != 2:
+        raise ValueError(f"initialize.deep_gp: x has shape {inputs.shape}, wanted [N, D]")
     check_count("initialize.deep_gp", "depth", depth)
     if width is not None:
         check_count("initialize.deep_gp", "width", width)
@@ -192,7 +199,7 @@ def gplvm(
             rows or columns.
     """
     check_key("gplvm", key)
-    y = np.asarray(y, np.float64)
+    y = np.asarray(as_array("initialize.gplvm", "y", y), np.float64)
     check_count("initialize.gplvm", "dim", dim)
     if y.ndim not in (1, 2):
         raise ValueError(f"initialize.gplvm: y has shape {y.shape}, wanted [N, P] or [N]")
@@ -201,7 +208,9 @@ def gplvm(
             "initialize.gplvm: y is not finite everywhere; fill missing entries with 0"
         )
     y = y.reshape(len(y), -1)
-    known = np.zeros((len(y), 0)) if x is None else np.asarray(x, np.float64)
+    known = as_array("initialize.gplvm", "x", np.zeros((len(y), 0)) if x is None else x)
+    if known.shape[:1] != y.shape[:1]:
+        raise ValueError(f"initialize.gplvm: x has shape {known.shape}, wanted ({len(y)}, D)")
     if dim > min(y.shape):
         raise ValueError(
             f"initialize.gplvm: y of shape {y.shape} has no {dim} principal components; wanted dim "
@@ -283,10 +292,10 @@ def shorter_lengthscales(
         TypeError: if x holds no numbers.
         ValueError: if `factor` is not a positive number.
     """
-    if not isinstance(factor, Real) or not 0 < factor < float("inf"):
-        raise ValueError(f"shorter_lengthscales: factor is {factor!r}, wanted a positive number")
+    check_positive("shorter_lengthscales", "factor", factor)
     inputs = x.take(range(1))[0] if isinstance(x, Rows) else x
-    check_inputs("shorter_lengthscales", inputs)
+    inputs = check_inputs("shorter_lengthscales", inputs)
+    _, kwargs = checked_call("shorter_lengthscales", model, None, (inputs, *args), kwargs)
 
     @compiled  # computes the lengthscales alone
     def scaled(x: Inputs) -> Params:

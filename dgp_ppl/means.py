@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from dgp_ppl._checks import as_array, check_count
 from dgp_ppl._typing import Inputs, Outputs
 from dgp_ppl.linalg._products import matmul
 
@@ -90,6 +91,8 @@ def pad(dim: int, out: int) -> Linear:
     Returns:
         A function from [N, D] to [N, P].
     """
+    check_count("means.pad", "dim", dim, 0)
+    check_count("means.pad", "out", out)
     return Linear(jnp.eye(dim, out))
 
 
@@ -112,7 +115,9 @@ def pca(x: Inputs, out: int) -> Linear:
     Source: Salimbeni & Deisenroth (2017), section 5. They write "left" singular vectors; for data
     in rows these are the right ones.
     """
-    if out > min(x.shape):
+    check_count("means.pca", "out", out)
+    x = as_array("means.pca", "x", x)
+    if x.ndim != 2 or out > min(x.shape):
         raise ValueError(
             f"means.pca: x of shape {x.shape} has no {out} singular vectors; use means.pad to widen"
         )

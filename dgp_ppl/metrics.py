@@ -20,6 +20,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import erf
 
+from dgp_ppl._checks import as_array
+
 __all__ = ["crps_gaussian_mixture", "crps_samples", "interval_coverage", "mean_log_density", "rmse"]
 
 _CELLS = 2**16  # entries of a work array, so that a few of them fit in a processor's cache
@@ -157,7 +159,7 @@ def interval_coverage(y: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float
 
 def _array(name: str, value: ArrayLike, *shape: str | int) -> np.ndarray:
     """Return an array in float64; its lengths are numbers, or letters of any length but 0."""
-    array = np.asarray(value, dtype=np.float64)
+    array = np.asarray(as_array("metrics", name, value), dtype=np.float64)
     pairs = zip(array.shape, shape, strict=False)
     if array.ndim != len(shape) or not all(a == b if isinstance(b, int) else a for a, b in pairs):
         wanted = ", ".join(map(str, shape))

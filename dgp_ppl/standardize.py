@@ -13,7 +13,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from dgp_ppl._checks import is_traced
+from dgp_ppl._checks import as_array, is_traced
 from dgp_ppl.datasets import Rows
 from dgp_ppl.datasets.rows._readers import CellCheck
 
@@ -89,11 +89,15 @@ class Standardizer:
         arrays += [] if y is None else [_floats(y, "y")]
         first: Any = (x.first if isinstance(x, Rows) else arrays)[: 1 + targets]
         _check_shapes(*first)
-        num, kept = first[0].shape[1], [operator.index(i) for i in unscaled]
+        num = first[0].shape[1]
+        try:
+            kept = [operator.index(i) for i in unscaled]
+        except TypeError:
+            kept = [-1]
         if kept and not 0 <= min(kept) <= max(kept) < num:
             raise ValueError(
-                f"Standardizer.fit: unscaled is {kept}, wanted positions of columns of x, at least "
-                f"0 and below {num}"
+                f"Standardizer.fit: unscaled is {unscaled}, wanted positions of columns of x, at "
+                f"least 0 and below {num}"
             )
         scaled = np.setdiff1d(np.arange(num), kept)
         together = shared and len(scaled)  # all entries of the columns that share a scale
@@ -187,9 +191,8 @@ class Standardizer:
 
 def _floats(a: ArrayLike, name: str = "x") -> Any:
     """Return an array in float64; a traced one in JAX's default float dtype."""
-    if is_traced(a):
-        return jnp.asarray(a, float)
-    return np.asarray(a, np.float64)
+    array = as_array("Standardizer", name, a)
+    return jnp.asarray(array, float) if is_traced(a) else np.asarray(array, np.float64)
 
 
 def _check_shapes(x: np.ndarray, y: np.ndarray | None = None) -> None:

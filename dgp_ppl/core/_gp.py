@@ -25,7 +25,7 @@ from numpyro import primitives
 from numpyro.primitives import Messenger, apply_stack
 
 from dgp_ppl import means
-from dgp_ppl._checks import check_count
+from dgp_ppl._checks import as_array, check_count
 from dgp_ppl._typing import AnyArray, Inputs, Outputs, PRNGKey
 from dgp_ppl.core._conditional import Grid, Sparse
 from dgp_ppl.core._handover import LAYER, NOISE_OF, Handover, LayerSite, handover_of
@@ -110,11 +110,11 @@ def gp(
             "kernels.Matern52.learned(name, dim) or kernels.Matern52(1.0, 0.5)"
         )
     grid = z if isinstance(z, Grid) else None
-    z = as_float(z.points if isinstance(z, Grid) else z)
-    if z.ndim not in (2, 3) or (z.ndim == 3 and z.shape[0] != out):
+    z = as_float(as_array(f"gp({name!r})", "z", z.points if isinstance(z, Grid) else z))
+    if z.ndim not in (2, 3) or (z.ndim == 3 and z.shape[0] != out) or not z.shape[-2]:
         raise ValueError(
-            f"gp({name!r}): z has shape {z.shape}, wanted [M, D] or [out, M, D] with out={out}; "
-            "for one input dimension pass z[:, None]"
+            f"gp({name!r}): z has shape {z.shape}, wanted [M, D] or [out, M, D] with M >= 1 and "
+            f"out={out}; for one input dimension pass z[:, None]"
         )
     mean = means.zero if mean is None else mean
     M, D = z.shape[-2:]

@@ -18,6 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Int
 from numpyro.primitives import Messenger
 
+from dgp_ppl._checks import check_count
 from dgp_ppl._partition import Streamed, shape_of
 from dgp_ppl._typing import AnyArray, PRNGKey
 
@@ -209,6 +210,7 @@ def minibatch(
         The rows, a tuple with one entry per array, or the rows themselves for a single array.
 
     Raises:
+        TypeError: if `batch_size` is not an integer.
         ValueError: if the arrays differ in length or are empty, if `batch_size` is not positive, or
             if there is no random key to draw a minibatch with; for arrays of a source, if
             the call has another `batch_size`, or all rows are wanted.
@@ -222,8 +224,8 @@ def minibatch(
     (size,) = sizes
     if size == 0:
         raise ValueError("minibatch: the arrays have no rows")
-    if batch_size is not None and batch_size < 1:
-        raise ValueError(f"minibatch: batch_size is {batch_size}, wanted at least 1, or None")
+    if batch_size is not None:
+        check_count("minibatch", "batch_size", batch_size)
     subsample = None if batch_size is None or batch_size >= size else int(batch_size)
     streamed = next((a for a in arrays if isinstance(a, Streamed)), None)
     handler = stratified() if streamed is None else _rows_at_hand(streamed.numbers)

@@ -17,7 +17,7 @@ from numpyro.infer.calibration import vsbc_diagnostic
 from numpyro.infer.elbo import ELBO
 from scipy.stats import binom
 
-from dgp_ppl._checks import check_count, check_key
+from dgp_ppl._checks import check_count, check_key, checked_call
 from dgp_ppl._partition import TRACING, Call
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.core._handover import handover_of, is_layer, with_handover
@@ -129,7 +129,7 @@ def check_guide(
     check_count("check_guide", "num_draws", num_draws, 2)
     if kwargs.get("batch_size") is not None:
         raise ValueError("check_guide: got a batch_size, wanted all rows; leave it out")
-    call = Call(args, kwargs)
+    args, kwargs = call = checked_call("check_guide", model, guide, args, kwargs)
     data_sites = list(ModelSites.from_model(model, call).data_dims)
     if num_simulations and len(data_sites) != 1:
         raise ValueError(

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from scipy import stats
 from scipy.special import logsumexp
 
-from dgp_ppl._checks import check_count, check_key, params_of
+from dgp_ppl._checks import check_count, check_key, checked_call, params_of
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.criticism._check_guide import khat
@@ -117,8 +117,8 @@ def compare_posteriors(
             f"compare_posteriors: got {len(args)} positional arguments of the model, wanted x and "
             "y by position"
         )
-    call = Call(args, kwargs)
     guide = None if isinstance(approximation, Chains) else approximation
+    args, kwargs = call = checked_call("compare_posteriors", model, guide, args, kwargs)
     values = params_of("compare_posteriors", params)
     if guide is not None or test is not None:  # else the model does not run
         values = checked_params("compare_posteriors", values, model, guide, call)

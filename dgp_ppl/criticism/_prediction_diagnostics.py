@@ -9,10 +9,11 @@ import numpy as np
 from jax.typing import ArrayLike
 from scipy.special import logsumexp
 
-from dgp_ppl._checks import check_count, check_key
+from dgp_ppl._checks import check_count, check_key, check_kind
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.criticism._chain_diagnostics import chain_diagnostics
 from dgp_ppl.inference import Chains
+from dgp_ppl.inference.samplers._chains import draws_of
 from dgp_ppl.prediction import predict
 from dgp_ppl.prediction._functionals import log_density_by_pass
 from dgp_ppl.standardize import Standardizer
@@ -74,11 +75,9 @@ def prediction_diagnostics(
     check_key("prediction_diagnostics", key)
     check_count("prediction_diagnostics", "num_draws", num_draws, _LEAST_DRAWS)
     check_count("prediction_diagnostics", "num_noise", num_noise)
-    if not isinstance(posterior_samples, Chains):
-        raise TypeError(
-            f"prediction_diagnostics: posterior_samples is a {type(posterior_samples).__name__}, "
-            "wanted Chains, which keep the chains apart; of NumPyro's MCMC take Chains.from_mcmc"
-        )
+    posterior_samples = draws_of("prediction_diagnostics", posterior_samples)
+    wanted = "Chains or an MCMC, which keep the chains apart"
+    check_kind("prediction_diagnostics", "posterior_samples", posterior_samples, Chains, wanted)
     if posterior_samples.shape[1] < _LEAST_DRAWS:
         raise ValueError(
             f"prediction_diagnostics: posterior_samples has {posterior_samples.shape[1]} draws of "

@@ -13,10 +13,12 @@ from numpyro.infer.autoguide import AutoGuide, AutoNormal
 
 from dgp_ppl._checks import (
     check_shapes,
+    check_value,
+    is_traced,
     missing_params,
     params_of,
     unknown_params,
-)
+)  # fmt: skip
 from dgp_ppl._partition import Call, CallArrays, Partition, alone
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference.guides import LayerGuide
@@ -34,6 +36,7 @@ class Declared:
     guide: dict[str, Any]  # shapes of the guide's
     program: str | None = None  # name of the guide; None without one
     unused: frozenset[str] | None = None  # further names that params may have; None for all
+    constraints: dict[str, Any] = dataclasses.field(default_factory=dict)  # by name
 
     @property
     def all(self) -> dict[str, Any]:
@@ -90,6 +93,8 @@ def checked_params(
         fresh = guide.with_model(guide.model)
         _check_shapes(caller, given, declared_params(model, fresh, call, new_rows=new_rows))
     declared.refuse_unknown(caller, given)
+    for name, value in given.items():
+        check_value(f"{caller}: params[{name!r}]", value, declared.constraints.get(name), edge=True)
     return given
 
 
@@ -135,7 +140,7 @@ def _shapes_of(
     partition: Partition, treedef: Any, shapes: tuple[Any, ...], new_rows: bool
 ) -> Declared:
     """Run the programs on shapes, and return the shapes of their params."""
-    found: dict[str, dict[str, Any]] = {"model": {}, "guide": {}}
+    found: dict[str, dict[str, Any]] = {"model": {}, "guide": {}, "constraints": {}}
 
     def run(data: CallArrays) -> None:
         call, programs = partition.join(data), {"model": partition.model}
@@ -148,10 +153,12 @@ def _shapes_of(
                 sites = {n: s for n, s in survey(program, call).items() if s["type"] == "param"}
                 own = {n: s["value"] for n, s in sites.items() if s["declared"]}
                 found[name] = {n: jax.tree.map(_abstract, value) for n, value in own.items()}
+                limits = {n: sites[n]["kwargs"].get("constraint") for n in own}
+                found["constraints"] |= {n: c for n, c in limits.items() if not is_traced(c)}
 
     with alone():
         jax.eval_shape(run, treedef.unflatten(shapes))
-    return Declared(found["model"], found["guide"])
+    return Declared(**found)
 
 
 def _check_shapes(caller: str, given: Params, declared: Declared) -> None:

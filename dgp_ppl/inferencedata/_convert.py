@@ -11,14 +11,14 @@ import numpy as np
 import numpyro
 from jax import random
 from jax.typing import ArrayLike
-from numpyro.infer import MCMC
 
 import dgp_ppl
-from dgp_ppl._checks import check_count, check_key, warn_of_nan
+from dgp_ppl._checks import check_count, check_key, check_kind, checked_call, warn_of_nan
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference import Chains, FitResult, MCEMResult
 from dgp_ppl.inference._params import checked_params
+from dgp_ppl.inference.samplers._chains import draws_of
 from dgp_ppl.inferencedata._draws import (
     Draws,
     draws_from_chains,
@@ -146,11 +146,13 @@ def to_inferencedata(
             "to_inferencedata: got a guide and posterior_samples, wanted draws from one of them; "
             "pass guide=None"
         )
-    if test is not None and not isinstance(test, tuple):
-        raise ValueError(
-            f"to_inferencedata: test is a {type(test).__name__}, wanted a tuple of the model's "
-            "positional arguments at held-out rows: (x_test, y_test)"
-        )
+    if test is not None:
+        wanted = "a tuple of the model's positional arguments at held-out rows: (x_test, y_test)"
+        check_kind("to_inferencedata", "test", test, tuple, wanted)
+        test, _ = checked_call("to_inferencedata: test", model, guide, test, kwargs)
+    if standardizer is not None:
+        check_kind("to_inferencedata", "standardizer", standardizer, Standardizer, "a Standardizer")
+    args, kwargs = checked_call("to_inferencedata", model, guide, args, kwargs)
     call = Call(_standardized(args, standardizer), kwargs)
     sites = ModelSites.from_model(model, call)
     if not sites.data_dims:
@@ -283,10 +285,9 @@ def _target(args: tuple[Any, ...], call: Call, value: np.ndarray | None) -> Any:
 
 
 def _chains(samples: Mapping[str, ArrayLike] | Chains | None) -> Chains | None:
+    samples = draws_of("to_inferencedata", samples)
     if samples is None or isinstance(samples, Chains):
         return samples
-    if isinstance(samples, MCMC):
-        return Chains.from_mcmc(samples)
     arrays = {n: np.asarray(a)[None] for n, a in samples.items()}
     sizes = {a.shape[1:2] for a in arrays.values()}
     if len(sizes) != 1 or sizes == {()}:

@@ -19,6 +19,7 @@ from jax import lax, random
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from dgp_ppl._checks import check_count, check_kind
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.core._dependence import dependence
 from dgp_ppl.core._marginals import Marginals
@@ -85,6 +86,8 @@ class Observed(dist.Distribution):
         self.latent_mean = marginals.mean[:, 0] if self.scalar else marginals.mean
         self.latent_var = marginals.var[:, 0] if self.scalar else marginals.var
         self.at_mean, self.likelihood = call_likelihood(likelihood, self.latent_mean)
+        kind, wanted = dist.Distribution, "one of NumPyro's distributions"
+        check_kind("observe", "the value of the likelihood", self.at_mean, kind, wanted)
         if (exact := with_exact_tails(self.at_mean)) is not self.at_mean:
             numpyros, self.at_mean = self.likelihood, exact
             self.likelihood = lambda f: with_exact_tails(numpyros(f))
@@ -359,15 +362,22 @@ def observe(
 
     Raises:
         ValueError: if the likelihood's batch shape is not [N], or the mask has another shape.
-        TypeError: if `marginals` is an array; pass ``f(x)``, not ``f.sample(x)``.
+        TypeError: if `marginals` is an array (pass ``f(x)``, not ``f.sample(x)``), or `likelihood`
+            is no function that returns a distribution.
 
     Source: Hensman, Matthews & Ghahramani (2015); Salimbeni & Deisenroth (2017), section 3.
     """
-    if not isinstance(marginals, Marginals):
+    check_kind(
+        "observe", "marginals", marginals, Marginals,
+        "Marginals: pass f(x) of the last layer, not f.sample(x)",
+    )  # fmt: skip
+    if not callable(likelihood) or isinstance(likelihood, dist.Distribution):
         raise TypeError(
-            f"observe: marginals is a {type(marginals).__name__}, wanted Marginals: pass f(x) of "
-            "the last layer, not f.sample(x)"
+            f"observe: likelihood is a {type(likelihood).__name__}, wanted a function of f, such "
+            "as lambda f: dist.Poisson(jnp.exp(f))"
         )
+    check_count("observe", "num_nodes", num_nodes)
+    check_count("observe", "num_draws", num_draws)
     key = numpyro.prng_key() if marginals.mean.shape[-1] > 1 else None
     obs_mask = None if mask is None else jnp.asarray(mask)
     if (real := real_rows()) is not None:

@@ -14,7 +14,13 @@ from dgp_ppl.core import minibatch
 from dgp_ppl.kernels import SquaredExponential
 from dgp_ppl.likelihoods import Likelihood, observe
 from dgp_ppl.linalg._products import as_float
-from dgp_ppl.models._stack import KernelMaker, MeanFunction, likelihood_or_gaussian, make_stack
+from dgp_ppl.models._stack import (
+    KernelMaker,
+    MeanFunction,
+    check_inducing,
+    likelihood_or_gaussian,
+    make_stack,
+)  # fmt: skip
 
 __all__ = ["gplvm"]
 
@@ -77,8 +83,9 @@ def gplvm(
     """
     if x is None and y is None:
         raise ValueError("gplvm: x and y are None; to draw y for N rows pass x = jnp.zeros((N, 0))")
+    check_inducing("gplvm", z)
     known = 0 if x is None else jnp.shape(x)[-1]
-    if not len(z) or (num := z[0].shape[-1] - known) < 1:
+    if (num := z[0].shape[-1] - known) < 1:
         raise ValueError(
             f"gplvm: z has {[a.shape for a in z]} for {known} known inputs; wanted more than "
             f"{known} columns in the first, the additional ones for the latent inputs"

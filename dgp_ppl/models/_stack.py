@@ -15,15 +15,17 @@ from jax.typing import ArrayLike
 from jaxtyping import Array
 
 from dgp_ppl import means
+from dgp_ppl._checks import check_count, check_value
 from dgp_ppl._typing import AnyArray, InducingInputs, Inputs
 from dgp_ppl.core import Marginals, gp
-from dgp_ppl.kernels import Covariance, Kernel
+from dgp_ppl.kernels import Covariance, Kernel, PerOutput
 from dgp_ppl.likelihoods import Likelihood
 from dgp_ppl.linalg._products import as_float
 
 __all__ = [
     "KernelMaker",
     "MeanFunction",
+    "check_inducing",
     "gaussian",
     "likelihood_or_gaussian",
     "make_stack",
@@ -61,9 +63,15 @@ def make_stack(
         ValueError: if `z`, `mean` and `kernel` disagree about the depth, or widths do not fit.
         TypeError: if each output is to have its own kernel, and `kernel` does not take ``out``.
     """
-    if not len(z):
-        raise ValueError(f"{model}: z is empty, wanted the inducing inputs of at least one layer")
-    makers = [kernel] * len(z) if callable(kernel) else list(kernel)
+    check_inducing(model, z)
+    check_count(model, "out", out)
+    makers = list(kernel) if isinstance(kernel, list | tuple) else [kernel] * len(z)
+    for maker in makers:
+        if not callable(maker) or isinstance(maker, type | Kernel | PerOutput):
+            raise TypeError(
+                f"{model}: kernel is {maker!r}, wanted a function of a name and a number of "
+                "inputs, such as kernels.Matern52.learned or lambda name, dim: kernel"
+            )
     skipped = z[0].shape[-1] if skip else 0
     widths = [z_next.shape[-1] - skipped for z_next in z[1:]] + [out]
     if min(widths) < 1:
@@ -75,6 +83,8 @@ def make_stack(
         dims = [(a.shape[-1], w) for a, w in zip(z, widths, strict=True)]
         hidden = [means.identity if d == w else means.pad(d, w) for d, w in dims[:-1]]
         mean = [*hidden, means.zero]
+    if not isinstance(mean, list | tuple) or not all(map(callable, mean)):
+        raise TypeError(f"{model}: mean is {mean!r}, wanted a function for each layer, or None")
     if not len(z) == len(mean) == len(makers):
         raise ValueError(
             f"{model}: z has {len(z)} layers, mean {len(mean)} and kernel {len(makers)}; "
@@ -101,6 +111,19 @@ def make_stack(
         return layers[-1](h)
 
     return stack
+
+
+def check_inducing(model: str, z: Any) -> None:
+    """Raise unless there is an array of inducing inputs for each layer."""
+    layers = z if isinstance(z, list | tuple) or jnp.ndim(z) > 2 else ()
+    shapes = [getattr(a, "shape", ()) for a in layers]
+    if not shapes or any(len(s) not in (2, 3) or not s[-2] for s in shapes):
+        kinds = [getattr(a, "shape", type(a).__name__) for a in layers]
+        got = kinds if len(kinds) else f"{type(z).__name__}{list(getattr(z, 'shape', ()))}"
+        raise ValueError(
+            f"{model}: z is {got}, wanted an array [M, D] with M >= 1 for each layer: of svgp "
+            "z=z1, of others z=(z1, z2)"
+        )
 
 
 def shares_kernel(
@@ -166,6 +189,7 @@ def likelihood_or_gaussian(likelihood: Likelihood | None, noise: float, out: int
     """
     if likelihood is not None:
         return likelihood
+    check_value("noise", noise, dist.constraints.positive)
     scale: Any = numpyro.param("noise", noise, constraint=dist.constraints.positive)
 
     return partial(gaussian, noise=scale, out=out)

@@ -13,6 +13,7 @@ import jax.export
 import numpy as np
 from jaxtyping import Array
 
+from dgp_ppl._checks import check_kind
 from dgp_ppl._files import versions
 from dgp_ppl.persistence._archive import write_archive
 from dgp_ppl.prediction import Prediction
@@ -22,8 +23,8 @@ from dgp_ppl.prediction._row_function import row_function
 __all__ = ["export"]
 
 _FORMAT = 1
-_PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 _MAX_ROUNDING = 1e-4  # of the inputs, in their standard deviations
+_PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
 
 def export(
@@ -67,11 +68,7 @@ def export(
             no moments or distribution function; if float32 cannot resolve the inputs in their
             units; if the model has operations that a platform lacks.
     """
-    if not isinstance(prediction, Prediction):
-        raise TypeError(
-            f"export: prediction is a {type(prediction).__name__}, wanted a Prediction, as predict "
-            "returns it"
-        )
+    check_kind("export", "prediction", prediction, Prediction, "a Prediction, as predict makes")
     if find_spec("flatbuffers") is None:
         raise ImportError("export: wanted flatbuffers; python -m pip install 'dgp_ppl[export]'")
     dim, dtype = prediction.x.shape[1], prediction.x.dtype

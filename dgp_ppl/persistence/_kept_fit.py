@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -16,12 +15,11 @@ from jax.typing import ArrayLike
 from jaxtyping import Array
 from numpyro import handlers
 from numpyro.infer.autoguide import AutoGuide
-from numpyro.primitives import Messenger
 
 from dgp_ppl._checks import params_of, short_list
 from dgp_ppl._errors import printable
 from dgp_ppl._files import fingerprint, versions
-from dgp_ppl._partition import TRACING
+from dgp_ppl._partition import TRACING, call_signature
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.datasets import Preprocessor
 from dgp_ppl.datasets._arrow import is_frame
@@ -29,6 +27,7 @@ from dgp_ppl.datasets._preprocessor import Source
 from dgp_ppl.datasets._read import Table
 from dgp_ppl.inference import Chains, FitResult, LayerGuide, MCEMResult
 from dgp_ppl.inference.runs._summary import program_name
+from dgp_ppl.inference.samplers._chains import draws_of
 from dgp_ppl.persistence._archive import FORMAT, KIND, PLAIN, ArchiveReader, write_archive
 from dgp_ppl.persistence._content import Encoder, decode, import_path
 from dgp_ppl.persistence._trust import check_trust
@@ -232,7 +231,7 @@ def save(
             f"save: columns has {len(names)} names, wanted {shape[1]}, one for each column of "
             "data[0]"
         )
-    draws: Any = posterior_samples
+    draws: Any = draws_of("save", posterior_samples)
     if draws is not None and not isinstance(draws, Chains):
         draws = {n: np.asarray(a) for n, a in draws.items()}
     values = params_of("save", params)
@@ -285,11 +284,8 @@ def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> KeptFit:
 
 def _check_arguments(model: Model, kwargs: dict[str, Any]) -> None:
     """Raise unless the model, or `predict`, takes all keyword arguments."""
-    program: Any = model
-    while isinstance(program, Messenger) and program.fn is not None:
-        program = program.fn
     try:
-        parameters = inspect.signature(program, follow_wrapped=False).parameters.values()
+        parameters = call_signature(model).parameters.values()
     except (TypeError, ValueError):  # functions that do not say what they take
         return
     known = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]

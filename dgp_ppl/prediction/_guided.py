@@ -7,7 +7,7 @@ from typing import Any
 import numpyro
 from numpyro import handlers
 
-from dgp_ppl._checks import GivenParams, params_of
+from dgp_ppl._checks import GivenParams, check_program, params_of
 from dgp_ppl._partition import Call, alone
 from dgp_ppl._typing import Fitted, Model, Params
 from dgp_ppl.inference import LayerGuide
@@ -42,6 +42,8 @@ def guided(model: Model, guide: Model, params: Params | Fitted) -> Model:
         ValueError: when the returned model runs without a random key, or a param is missing, has
             another shape, or belongs to neither.
     """
+    check_program("guided", "model", model)
+    check_program("guided", "guide", guide)
     values = params_of("guided", params)
     given = GivenParams(model, values, "guided")
     is_checked = False

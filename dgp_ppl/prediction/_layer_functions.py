@@ -12,9 +12,10 @@ import numpy as np
 from jax import random
 from jax.typing import ArrayLike
 from jaxtyping import Array
+from numpyro.infer.mcmc import MCMC
 from numpyro.primitives import Messenger
 
-from dgp_ppl._checks import check_count, check_key, warn_of_nan
+from dgp_ppl._checks import as_array, check_count, check_key, warn_of_nan
 from dgp_ppl._partition import CallArrays
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.core import RandomFunction, function_draws
@@ -73,7 +74,7 @@ def layer_functions(
     num_draws: int = 20,
     at: Mapping[str, ArrayLike] | None = None,
     mode: DrawMode = "joint",
-    posterior_samples: Mapping[str, ArrayLike] | Chains | None = None,
+    posterior_samples: Mapping[str, ArrayLike] | Chains | MCMC | None = None,
     **kwargs: Any,
 ) -> dict[str, LayerFunction]:
     """Return the function of every GP layer of a fitted model.
@@ -133,7 +134,8 @@ def layer_functions(
             raise ValueError(
                 f"layer_functions: at names the layer {name!r}, wanted one of {', '.join(called)}"
             )
-        grid, dim = np.asarray(points, float), called[name]["reached"].shape[-1]
+        grid = np.asarray(as_array("layer_functions", f"at[{name!r}]", points), float)
+        dim = called[name]["reached"].shape[-1]
         if grid.ndim != 2 or grid.shape[1] != dim or not len(grid):
             raise ValueError(
                 f"layer_functions: at[{name!r}] has shape {grid.shape}, wanted [G, {dim}]"

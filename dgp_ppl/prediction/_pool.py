@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import random
 
-from dgp_ppl._checks import is_traced
+from dgp_ppl._checks import check_kind, is_traced
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.likelihoods import Mixture
 from dgp_ppl.prediction._arrays import namespace
@@ -41,11 +41,7 @@ def pool(predictions: Prediction | Sequence[Prediction]) -> PooledPrediction:
     """
     entries = [predictions] if isinstance(predictions, Prediction) else list(predictions)
     for i, entry in enumerate(entries):
-        if not isinstance(entry, Prediction):
-            raise TypeError(
-                f"pool: predictions[{i}] is a {type(entry).__name__}, wanted a Prediction, as "
-                "predict returns it"
-            )
+        check_kind("pool", f"predictions[{i}]", entry, Prediction, "a Prediction, as predict makes")
     members = [m for e in entries for m in (e.members if isinstance(e, PooledPrediction) else (e,))]
     if not members:
         raise ValueError("pool: predictions is empty, wanted at least one Prediction")

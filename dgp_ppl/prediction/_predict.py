@@ -10,12 +10,21 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array
+from numpyro.infer.mcmc import MCMC
 
-from dgp_ppl._checks import check_count, check_finite_params, check_inputs, check_key
+from dgp_ppl._checks import (
+    as_array,
+    check_count,
+    check_inputs,
+    check_key,
+    check_kind,
+    checked_call,
+)  # fmt: skip
 from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference import Chains
 from dgp_ppl.inference._params import checked_params
+from dgp_ppl.inference.samplers._chains import draws_of
 from dgp_ppl.prediction._passes import ForwardPass
 from dgp_ppl.prediction._prediction import Prediction
 from dgp_ppl.standardize import Standardizer
@@ -34,7 +43,7 @@ def predict(
     *args: Any,
     num_samples: int = 100,
     standardizer: Standardizer | None = None,
-    posterior_samples: Mapping[str, ArrayLike] | Chains | None = None,
+    posterior_samples: Mapping[str, ArrayLike] | Chains | MCMC | None = None,
     site: str = "y",
     chunk_size: int | None = None,
     **kwargs: Any,
@@ -68,8 +77,8 @@ def predict(
             used, evenly spaced.
         standardizer: the `Standardizer` of the training data. Inputs and predictions are then in
             the data's units.
-        posterior_samples: draws of the latent sites, instead of a guide: MCMC's ``get_samples()``,
-            or `Chains`, which contribute equally many draws each.
+        posterior_samples: draws of the latent sites, instead of a guide: `Chains` or NumPyro's
+            `MCMC`, whose chains contribute equally many draws each, or its ``get_samples()``.
         site: the observed site; its distribution must be an `observe`.
         chunk_size: rows in memory at once; by default 100,000 / S.
         **kwargs: keyword arguments of the model.
@@ -95,22 +104,27 @@ def predict(
     """
     check_key("predict", key)
     check_count("predict", "num_samples", num_samples)
-    check_inputs("predict", x)
+    x = check_inputs("predict", x)
+    (_, *args), kwargs = checked_call("predict", model, guide, (x, *args), kwargs)
     if chunk_size is not None:
         check_count("predict", "chunk_size", chunk_size)
+    if standardizer is not None:
+        check_kind("predict", "standardizer", standardizer, Standardizer, "a Standardizer")
     inputs = jnp.asarray(x, float) if standardizer is None else standardizer.inputs(x)
     if inputs.ndim < 2 or not len(inputs):
         raise ValueError(f"predict: x has shape {inputs.shape}, wanted [N, D] with N >= 1")
     draws: dict[str, Array] = {}
     chains = None
+    posterior_samples = draws_of("predict", posterior_samples)
     if isinstance(posterior_samples, Chains):
         chains = posterior_samples.spaced(max(1, num_samples // posterior_samples.shape[0]))
         posterior_samples = chains.get_samples()
         num_samples = chains.shape[0] * chains.shape[1]
     if posterior_samples is not None:
-        draws = {n: jnp.asarray(a) for n, a in posterior_samples.items()}
-        totals = sorted({len(a) for a in draws.values()})
-        if len(totals) != 1:
+        for n, a in posterior_samples.items():
+            draws[n] = jnp.asarray(as_array("predict", f"posterior_samples[{n!r}]", a))
+        totals = sorted({(*a.shape, 0)[0] for a in draws.values()})
+        if len(totals) != 1 or not totals[0]:
             raise ValueError(
                 f"predict: posterior_samples has {totals or 'no'} draws, wanted the same number of "
                 "every site; pass MCMC's get_samples()"
@@ -123,7 +137,6 @@ def predict(
     # A prior, and a sampler that was given no params, have their initial values.
     initial = guide is None and (not draws or params == {})
     params = checked_params("predict", params, model, guide, call, new_rows=True, prior=initial)
-    check_finite_params("predict", params)
     partition, data = Partition.split(model, Call(args, kwargs), guide)
     # Positional arrays with one row per row of x are divided into its chunks.
     by_row = jax.tree.map(lambda a: False, data)._replace(

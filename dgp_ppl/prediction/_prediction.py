@@ -15,7 +15,7 @@ from jax import random
 from jax.typing import ArrayLike
 from jaxtyping import Array
 
-from dgp_ppl._checks import bad_rows, check_count, check_key, is_traced, warn_of_nan
+from dgp_ppl._checks import as_array, bad_rows, check_count, check_key, is_traced, warn_of_nan
 from dgp_ppl._partition import CallArrays
 from dgp_ppl._typing import Params, PRNGKey
 from dgp_ppl.inference import Chains
@@ -199,7 +199,7 @@ class Prediction(Summarized, Portable):
         Raises:
             ValueError: if a level is outside (0, 1).
         """
-        levels = to_host(q)
+        levels = to_host(as_array("quantile", "q", q))
         if not is_traced(levels) and not ((levels > 0) & (levels < 1)).all():
             raise ValueError(f"quantile: q is {q}, wanted levels strictly between 0 and 1")
         flat = jnp.asarray(levels.ravel(), float)
@@ -366,7 +366,7 @@ class Prediction(Summarized, Portable):
 
     def _shaped(self, caller: str, y: ArrayLike) -> Any:
         """Return y as an array with the shape of the targets, one row per input."""
-        array = to_host(y, None)
+        array = to_host(as_array(caller, "y", y), None)
         wanted = (len(self.x), *next(self.components())[1].components.event_shape)
         if array.shape != wanted:
             hint = "; pass y[:, 0]" if array.shape == (*wanted, 1) else ""

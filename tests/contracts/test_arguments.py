@@ -3,14 +3,21 @@
 import importlib
 import inspect
 import pkgutil
+import warnings
+from functools import partial
 
+import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
+from numpyro.infer import NUTS
+from scipy.sparse import csr_matrix
 from support.fits import SHALLOW, X, Y, Z, shallow
 from support.helpers import KEY
 
 import dgp_ppl as dgp
-from dgp_ppl import initialize, models
+from dgp_ppl import initialize, kernels, means, models
+from dgp_ppl.inference.programs._data import check_data
 from dgp_ppl.models import svgp
 
 
@@ -50,7 +57,7 @@ def test_inputs_that_are_not_finite():
     fit, place = shallow(4), r"x is NaN or infinite in 2 of 20 rows \[3, 7\]; fill in"
     with pytest.raises(dgp.DataError, match=f"^predict: {place}"):
         dgp.predict(KEY, svgp, SHALLOW, fit, x, z=Z)
-    with pytest.raises(dgp.DataError, match=f"^Standardizer.fit: {place}"):
+    with pytest.raises(dgp.DataError, match=r"^Standardizer.fit: column 0 of x: nan in row 3"):
         dgp.Standardizer.fit(x, Y)
     with pytest.raises(dgp.DataError, match=f"^initialize.deep_gp: {place}"):
         initialize.deep_gp(KEY, x, num_inducing=3, depth=2)
@@ -70,10 +77,117 @@ def test_inputs_that_are_no_numbers():
         dgp.predict(KEY, svgp, SHALLOW, shallow(4), text, z=Z)
     with pytest.raises(TypeError, match=r"argument 'x' holds objects .*str.*wanted numbers"):
         shallow_of(text.astype(object))
-    with pytest.raises(TypeError, match="the first argument is a list of numbers, wanted an array"):
-        shallow_of(np.asarray(X).tolist())
     with pytest.raises(TypeError, match=r"fit: guide is None, wanted a guide, such as dgp_ppl.Mea"):
         shallow_of(X, guide=None)
+
+
+class Frame:
+    """A data frame, of which the library knows the names of columns alone."""
+
+    columns = ("b", "a")
+
+    def __array__(self, *_, **__):
+        return np.asarray(X)
+
+
+MASKED = np.ma.masked_array(np.asarray(X), mask=np.asarray(X) == X[3])
+NEGATIVE = {"l1.variance": -1.0}
+F = dgp.Marginals(jnp.zeros((3, 1)), jnp.ones((3, 1)))
+
+
+def bad_arguments():
+    """Yield what must be said of an argument, and the call that has it."""
+    fit = shallow(4)
+
+    def predict(x=X, **options):
+        return dgp.predict(KEY, svgp, SHALLOW, **{"params": fit, "x": x, "z": Z} | options)
+
+    def fit_to(x=X, y=Y, model=svgp, guide=SHALLOW, **options):
+        options = {"z": Z, "steps": 4, "progress": False} | options
+        return dgp.fit(KEY, model, guide, x, y, **options)
+
+    every = {
+        "fit: argument 'x'": fit_to,
+        "predict: x": predict,
+        "evaluate: argument 'x'": lambda x: dgp.evaluate(KEY, svgp, SHALLOW, fit, x, Y, z=Z),
+        "fit_many: argument 'x'": lambda x: dgp.fit_many(KEY[None], svgp, SHALLOW, x, Y, z=Z),
+        "run_mcmc: argument 'x'": lambda x: dgp.run_mcmc(
+            KEY, NUTS(svgp), x, Y, z=Z, num_warmup=1, num_samples=1
+        ),
+        "fit_mcem: argument 'x'": lambda x: dgp.fit_mcem(KEY, svgp, x, Y, z=Z),
+        "to_inferencedata: argument 'x'": lambda x: dgp.to_inferencedata(
+            KEY, svgp, SHALLOW, fit, x, Y, z=Z
+        ),
+        "check_guide: argument 'x'": lambda x: dgp.check_guide(KEY, svgp, SHALLOW, fit, x, Y, z=Z),
+        "annealed_evidence: argument 'x'": lambda x: dgp.inference.annealed_evidence(
+            KEY, svgp, SHALLOW, fit, x, Y, z=Z
+        ),
+        "inducing_inputs: x": lambda x: initialize.inducing_inputs(KEY, x, 3),
+        "Standardizer: x": lambda x: dgp.Standardizer.fit(x, Y),
+        "means.pca: x": lambda x: means.pca(x, 1),
+    }
+    for name, call in every.items():
+        yield rf"^{name} is a Frame, .*: x\[\['b', 'a'\]\].to_numpy\(\)$", partial(call, Frame())
+        yield rf"^{name} is masked in 1 of 20 rows \[3\]", partial(call, MASKED)
+        yield rf"^{name} holds complex numbers", partial(call, np.asarray(X) + 1j)
+        yield rf"^{name} is a csr_matrix, wanted an array", partial(call, csr_matrix(np.asarray(X)))
+    yield from (
+        ("has shape .20, 2., wanted .20,", lambda: fit_to(y=np.c_[Y, Y])),
+        ("has shape .20, 1., wanted .20,.; pass y", lambda: fit_to(y=Y[:, None])),
+        ("'y', observed at site 'y', has shape .., wanted", lambda: fit_to(y=1.0)),
+        ("site 'y' of dgp_ppl.observe has no data", lambda: fit_to(y=None)),
+        ("batch_size is 2.5, wanted an integer", lambda: fit_to(batch_size=2.5)),
+        ("num_nodes is 0, wanted at least 1", lambda: dgp.observe(F, dist.Poisson, num_nodes=0)),
+        ("guide is the class MeanField, wanted", lambda: fit_to(guide=dgp.MeanField)),
+        ("model is the class MeanField, wanted", lambda: fit_to(model=dgp.MeanField)),
+        ("argument 'z'; its arguments are .'x', 'y'.", lambda: fit_to(model=lambda x, y: None)),
+        ("z is .*0, 1.*, wanted an array .M, D. with M >= 1", lambda: fit_to(z=Z[:0])),
+        ("z is .*6, 1.*, wanted an array", lambda: models.deep_gp(X, z=Z)),
+        ("noise is nan, wanted finite numbers within", lambda: fit_to(noise=np.nan)),
+        ("noise is 0.0, wanted finite numbers within", lambda: fit_to(noise=0.0)),
+        ("noise is None, wanted", lambda: fit_to(noise=None)),
+        ("kernel is Mat.*, wanted a function", lambda: fit_to(kernel=kernels.Matern12(1.0, 1.0))),
+        ("mean is .*, wanted a function for each", lambda: fit_to(mean=1.0)),
+        ("likelihood is a Normal, wanted a func", lambda: fit_to(likelihood=dist.Normal(0.0, 1.0))),
+        ("value of the likelihood is None", lambda: fit_to(likelihood=lambda f: None)),
+        ("start.'l1.variance'. is -1.0, wanted .* within", lambda: fit_to(start=NEGATIVE)),
+        ("start.1...l1.variance'. is -1.0", lambda: fit_to(start=[{}, NEGATIVE])),
+        ("start.'l1.variance'. is abc, wanted", lambda: fit_to(start={"l1.variance": "abc"})),
+        ("params.'l1.variance'. is -1.0", lambda: predict(params=fit.params | NEGATIVE)),
+        ("params.'l1.variance'. is -1.0", lambda: fit_to(model=dgp.freeze(svgp, NEGATIVE))),
+        ("loss is 'elbo', wanted an ELBO", lambda: fit_to(loss="elbo")),
+        ("learning_rate is 'a', wanted a pos", lambda: fit_to(learning_rate="a")),
+        ("standardizer is 'a', wanted", lambda: predict(standardizer="a")),
+        ("samples is a FitResult, wanted Chains, an MCMC", lambda: predict(posterior_samples=fit)),
+    )  # fmt: skip
+
+
+def test_arguments_that_are_refused():
+    """Each in one line of the library, which names the argument, before anything is compiled."""
+    for message, call in bad_arguments():
+        with pytest.raises((TypeError, ValueError), match=message) as found:
+            call()
+        assert "\n" not in str(found.value)
+
+
+def test_lists_and_series_are_arrays():
+    series = type("Series", (), {"__array__": lambda self, *_, **__: np.asarray(Y)})()
+    wanted = shallow_of(X).losses
+    np.testing.assert_array_equal(shallow_of(np.asarray(X).tolist(), series).losses, wanted)
+
+
+def test_inputs_that_float32_cannot_tell_apart():
+    """Such as minutes, but not months, since 1970; of few rows half an hour is near."""
+    for start, step, num, blurred in (
+        (1.7e9, 60.0, 300_000, True), (1.7e9, 1800.0, 20, True), (1970, 1 / 12, 600, False),
+    ):  # fmt: skip
+        x = start + step * np.arange(num)[:, None]
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            check_data("fit", svgp, dgp.inference.Call((x, np.zeros(num)), {"z": x[:3]}))
+        texts = [str(w.message) for w in found]
+        assert len(texts) == blurred
+        assert all("column 0 of x" in t and "subtract a constant" in t for t in texts)
 
 
 DATA = {"x", "y"}  # arguments that a function may share with the model

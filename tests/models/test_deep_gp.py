@@ -128,7 +128,7 @@ def test_errors():
             "z has 2 layers, mean 1 and kernel 2",
             lambda: deep_gp(x, z=z, mean=(dgp.means.zero,)),
         ),
-        (ValueError, "at least one", lambda: deep_gp(x, z=())),
+        (ValueError, "z is tuple", lambda: deep_gp(x, z=())),
     ):
         with handlers.seed(rng_seed=0), pytest.raises(error, match=message):
             call()

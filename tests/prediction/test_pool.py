@@ -66,7 +66,7 @@ def test_what_cannot_be_mixed():
         (predictions(num=1, num_samples=5), ValueError, r"predictions\[1\] has 5 passes"),
         (predictions(num=1, standardizer=scale), ValueError, "another standardizer"),
         ([elsewhere], ValueError, r"predictions\[1\] has other inputs"),
-        (["x"], TypeError, r"predictions\[1\] is a str"),
+        (["x"], TypeError, r"predictions\[1\] is 'x'"),
     ):
         with pytest.raises(error, match=f"pool: .*{pattern}"):
             dgp.pool([*one, *others])

@@ -14,7 +14,7 @@ from jaxtyping import Array
 from numpyro import handlers
 from scipy.stats import t
 
-from dgp_ppl._checks import check_count, check_key
+from dgp_ppl._checks import check_count, check_key, checked_call
 from dgp_ppl._partition import Call, Partition, alone
 from dgp_ppl._progress import Progress
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
@@ -190,7 +190,7 @@ def annealed_evidence(
         raise ValueError(f"annealed_evidence: start is {start!r}, wanted 'guide' or 'prior'")
     if (why := why_no_evidence(guide)) is not None:
         raise TypeError(f"annealed_evidence: {why}")
-    call = Call(args, kwargs)
+    args, kwargs = call = checked_call("annealed_evidence", model, guide, args, kwargs)
     with alone(), handlers.seed(rng_seed=key):
         guide.setup(*args, **kwargs)
     needed = guide if start == "guide" or guide.other_sites else None

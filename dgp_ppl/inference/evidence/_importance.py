@@ -12,8 +12,8 @@ from jaxtyping import Array
 from numpyro import handlers
 from numpyro.infer.util import log_density
 
-from dgp_ppl._checks import check_count, check_key
-from dgp_ppl._partition import Call, CallArrays, Partition, alone, compiled
+from dgp_ppl._checks import check_count, check_key, check_kind, checked_call
+from dgp_ppl._partition import CallArrays, Partition, alone, compiled
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference._params import checked_params
 from dgp_ppl.inference.guides import Diffusion
@@ -77,13 +77,10 @@ def importance_evidence(
         TypeError: if the guide is not a `Diffusion`, or `num_paths` is not an integer.
     """
     check_key("importance_evidence", key)
-    if not isinstance(guide, Diffusion):
-        raise TypeError(
-            f"importance_evidence: guide is a {type(guide).__name__}, wanted a Diffusion, whose "
-            "paths have importance weights"
-        )
+    wanted = "a Diffusion, whose paths have importance weights"
+    check_kind("importance_evidence", "guide", guide, Diffusion, wanted)
     check_count("importance_evidence", "num_paths", num_paths, 2)
-    call = Call(args, kwargs)
+    args, kwargs = call = checked_call("importance_evidence", model, guide, args, kwargs)
     partition, data = Partition.split(model, call)
     with alone(), handlers.seed(rng_seed=key):
         guide.setup(*args, **kwargs)

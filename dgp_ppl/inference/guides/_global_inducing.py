@@ -17,7 +17,7 @@ from numpyro.distributions import constraints
 from numpyro.distributions.transforms import biject_to
 from numpyro.infer.autoguide import AutoGuide, AutoNormal
 
-from dgp_ppl._checks import GivenParams, params_of
+from dgp_ppl._checks import GivenParams, check_positive, params_of
 from dgp_ppl._partition import Call, alone
 from dgp_ppl._typing import Fitted, Inputs, Model, Params, PRNGKey
 from dgp_ppl.core import FullInducing, Handover, RandomFunction, TransportInducing
@@ -82,8 +82,7 @@ class GlobalInducing(PropagatingGuide):
         rows = check_rows("GlobalInducing: pseudo_inputs", pseudo_inputs, "R")
         self.pseudo_inputs = as_float(rows)
         for name, value in (("hidden_scale", hidden_scale), ("precision", precision)):
-            if not value > 0:
-                raise ValueError(f"GlobalInducing: {name} is {value}, wanted a positive number")
+            check_positive("GlobalInducing", name, value)
         self.hidden_scale, self.precision = hidden_scale, precision
 
     @property

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from numpyro.distributions import constraints
 from numpyro.infer.autoguide import AutoGuide, AutoMultivariateNormal, AutoNormal
 
-from dgp_ppl._checks import GivenParams, params_of
+from dgp_ppl._checks import GivenParams, check_positive, params_of
 from dgp_ppl._partition import Call, alone
 from dgp_ppl._typing import Fitted, Model, Params, Values
 from dgp_ppl.core import DiagonalInducing, FullInducing, Handover, SharedInducing, TransportInducing
@@ -75,8 +75,7 @@ class MeanField(TransportGuide):
             raise ValueError(
                 f"MeanField: covariance is {covariance!r}, wanted 'full', 'diagonal' or 'shared'"
             )
-        if not hidden_scale > 0:
-            raise ValueError(f"MeanField: hidden_scale is {hidden_scale}, wanted a positive number")
+        check_positive("MeanField", "hidden_scale", hidden_scale)
         is_joint = coupled and rest is AutoNormal
         super().__init__(model, rest=AutoMultivariateNormal if is_joint else rest)
         self.covariance: CovarianceForm = covariance

@@ -13,7 +13,7 @@ from jax import random
 from jax.core import Tracer
 from numpyro import handlers
 
-from dgp_ppl._checks import bad_rows, check_inputs
+from dgp_ppl._checks import bad_rows, warn_if_blurred
 from dgp_ppl._errors import DataError
 from dgp_ppl._partition import Call, Streamed, alone, compiled, is_streamed, named_arrays
 from dgp_ppl._typing import Model
@@ -49,31 +49,36 @@ def check_data(caller: str, model: Model, call: Call) -> tuple[Call, Sites]:
     Raises:
         DataError: if an observed value is NaN, out of the support of its distribution or without a
             density for any f, and no mask leaves it out.
-        TypeError: if an argument is an array of text or objects, a source of rows, or the first one
-            a list of numbers.
-        ValueError: if the data are streamed, and the model has a latent site for each row.
+        TypeError: if an argument is a source of rows.
+        ValueError: if the data are streamed, and the model has a latent site for each row; if an
+            argument has another shape than the site of `observe` that observes it.
     """
     if any(isinstance(a, Rows) for a in (*call.args, *call.kwargs.values())):
         raise TypeError(
             f"{caller}: an argument is Rows, wanted arrays in memory: Rows.sample draws some rows; "
             "fit and evaluate take Rows for the model's first arguments"
         )
-    for name, array in named_arrays(model, call):
-        if array.dtype.kind in "OUSMm":
-            check_inputs(caller, array, f"argument {name!r}")
-    leaves = jax.tree.leaves(call.inputs) if isinstance(call.inputs, list | tuple) else []
-    if leaves and all(isinstance(a, int | float) for a in leaves):
-        raise TypeError(
-            f"{caller}: the first argument is a {type(call.inputs).__name__} of numbers, wanted an "
-            "array: numpy.asarray(x)"
-        )
+    inputs = call.inputs.rows if isinstance(call.inputs, Streamed) else call.inputs
+    if caller and isinstance(inputs, jax.Array | np.ndarray) and not isinstance(inputs, Tracer):
+        warn_if_blurred(caller, inputs, 4)
     call = _on_device(call)
     sites = survey(_with_all_rows(model, call), call, hide_params=True)
     if is_streamed(call.args):
         _refuse_row_sites(caller, sites, "Rows")
+    for name, site in sites.items():
+        unseen = site["type"] == "sample" and not site["is_observed"]
+        if unseen and isinstance(site["fn"], Observed):
+            raise ValueError(
+                f"{caller}: site {name!r} of dgp_ppl.observe has no data, wanted an array for the "
+                "model's argument that it observes, which is None"
+            )
     undecided = {}
     for what, site in _observed_arguments(model, call, sites):
         fn, value = site["fn"], site["value"]
+        wanted = fn.shape() if isinstance(fn, Observed) else value.shape
+        if value.shape != wanted:
+            hint = "; pass y[:, 0]" if value.shape == (*wanted, 1) else ""
+            raise ValueError(f"{caller}: {what} has shape {value.shape}, wanted {wanted}{hint}")
         decided = _check_values(caller, what, fn, value, _numbers_of(call, value))
         if not decided and isinstance(fn, Observed):
             undecided[site["name"]] = what, _numbers_of(call, value)

@@ -12,7 +12,7 @@ from numpyro import handlers
 from numpyro.infer import init_to_feasible
 from numpyro.primitives import Messenger
 
-from dgp_ppl._checks import GivenParams, params_of, short_list
+from dgp_ppl._checks import GivenParams, check_value, params_of, short_list
 from dgp_ppl._partition import Call, alone
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference.runs._summary import program_name
@@ -66,6 +66,11 @@ class _Abstract(Messenger):
             # NumPyro's networks ask for their param, without an initial value, before they declare
             # it.
             msg["declared"] = msg["value"] is None and (*msg["args"], 0)[0] is not None
+            if msg["declared"] and msg["args"] and not callable(msg["args"][0]):
+                constraint = msg["kwargs"].get("constraint")
+                check_value(
+                    f"the initial value of param {msg['name']!r}", msg["args"][0], constraint
+                )
         elif msg["type"] == "sample" and isinstance(msg["fn"], dist.ImproperUniform):
             msg["value"] = init_to_feasible(msg)  # it has no draws
 

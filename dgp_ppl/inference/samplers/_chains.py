@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 from numpyro.infer.mcmc import MCMC
 
+from dgp_ppl._checks import check_kind
 from dgp_ppl.inference.runs._pickling import Portable
 from dgp_ppl.inference.runs._summary import Summarized, list_arrays
 
-__all__ = ["ChainLine", "Chains", "run_lines", "stuck_sites"]
+__all__ = ["ChainLine", "Chains", "draws_of", "run_lines", "stuck_sites"]
 
 ChainLine = tuple[str, str, str, str]
 """What was looked at, its value, the verdict ("good", "look" or "bad"), and what to do."""
@@ -195,3 +196,12 @@ def _slowest(chains: Chains) -> str:
         step = np.square(np.diff(flat, axis=1)).mean(axis=(0, 1))[spread > 0]
         moves[name] = np.min(step / spread[spread > 0], initial=np.inf)
     return f" ({min(moves, key=lambda name: moves[name])} moves least)"
+
+
+def draws_of(caller: str, samples: Any) -> Any:
+    """Return posterior samples: None, `Chains`, also of NumPyro's `MCMC`, or a dict by site."""
+    if isinstance(samples, MCMC):
+        return Chains.from_mcmc(samples)
+    kinds, wanted = Mapping | Chains | None, "Chains, an MCMC, or a dict of draws by site"
+    check_kind(caller, "posterior_samples", samples, kinds, wanted)
+    return samples

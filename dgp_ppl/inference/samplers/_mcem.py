@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,14 @@ from jax import random
 from numpyro import handlers
 from numpyro.distributions import biject_to, constraints
 
-from dgp_ppl._checks import check_count, check_key, check_shapes, params_of
+from dgp_ppl._checks import (
+    check_count,
+    check_key,
+    check_positive,
+    check_shapes,
+    checked_call,
+    params_of,
+)  # fmt: skip
 from dgp_ppl._errors import Interrupted, NonFiniteLossError
 from dgp_ppl._partition import Call, alone, compiled
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
@@ -131,7 +139,7 @@ def fit_mcem(
             `SGHMC`.
     """
     check_key("fit_mcem", key)
-    if not 0 <= expected <= 1:
+    if not isinstance(expected, Real) or not 0 <= expected <= 1:
         raise ValueError(f"fit_mcem: expected is {expected}, wanted a number between 0 and 1")
     counts = {
         "steps": steps, "window": window, "num_samples": num_samples, "thinning": thinning,
@@ -139,7 +147,9 @@ def fit_mcem(
     }  # fmt: skip
     for name, value in counts.items():
         check_count("fit_mcem", name, value)
-    begun, call = time.perf_counter(), Call(args, kwargs)
+    check_positive("fit_mcem", "learning_rate", learning_rate)
+    begun = time.perf_counter()
+    args, kwargs = call = checked_call("fit_mcem", model, None, args, kwargs)
     path = None if checkpoint is None else Path(checkpoint)
     with folder_of(path and path / "fit") as folder:
         check_data("fit_mcem", model, call)
@@ -152,7 +162,7 @@ def fit_mcem(
                 "functools.partial(SGHMC, friction=0.1); for draws by another kernel give the "
                 "params of this fit to run_mcmc"
             )
-        given: Params = {} if start is None else params_of("fit_mcem", start)
+        given: Params = {} if start is None else params_of("fit_mcem", start, "start")
         is_result = not isinstance(start, Mapping | None)
         unconstrained, bijections, given = _initial_params(
             key_params, model, given, is_result, call

@@ -15,7 +15,7 @@ from jax.extend.core import ClosedJaxpr
 from jaxtyping import Array
 from numpyro.infer.mcmc import MCMCKernel
 
-from dgp_ppl._checks import check_count, check_key
+from dgp_ppl._checks import check_count, check_key, check_kind, checked_call
 from dgp_ppl._errors import Interrupted
 from dgp_ppl._partition import TRACING, Call, CallArrays, Partition, compiled
 from dgp_ppl._typing import PRNGKey
@@ -117,8 +117,10 @@ def run_mcmc(
         check_count("run_mcmc", name, value)
     if start is not None and num_warmup:
         raise ValueError(f"run_mcmc: num_warmup is {num_warmup}, wanted 0 where start is given")
-    begun, call = time.perf_counter(), Call(args, kwargs)
-    model = getattr(sampler, "model", None)
+    check_kind("run_mcmc", "sampler", sampler, MCMCKernel, "an MCMCKernel, such as NUTS(model)")
+    begun, call, model = time.perf_counter(), Call(args, kwargs), getattr(sampler, "model", None)
+    if model is not None:
+        args, kwargs = call = checked_call("run_mcmc", model, None, args, kwargs)
     with folder_of(checkpoint) as folder:
         if start is None and model is not None:
             check_data("run_mcmc", model, call)

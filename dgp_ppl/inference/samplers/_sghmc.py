@@ -15,6 +15,7 @@ from numpyro import handlers
 from numpyro.distributions import biject_to
 from numpyro.infer.initialization import init_to_median
 
+from dgp_ppl._checks import check_positive
 from dgp_ppl._partition import Call, alone, compiled
 from dgp_ppl._typing import Model, PRNGKey, Values
 from dgp_ppl.core._minibatch import whole_plates
@@ -88,8 +89,7 @@ class SGHMC(ModelKernel):
         correct_noise: bool = True,
         init_strategy: Callable[[Any], Any] | None = None,
     ) -> None:
-        if not (math.isfinite(step_size) and step_size > 0):
-            raise ValueError(f"SGHMC: step_size is {step_size}, wanted a positive number")
+        check_positive("SGHMC", "step_size", step_size)
         if not 0 < friction <= 1:
             raise ValueError(f"SGHMC: friction is {friction}, wanted in (0, 1]")
         for name, value, wanted in (

@@ -16,9 +16,9 @@ from jax.sharding import Mesh
 from numpyro.infer.elbo import ELBO
 from numpyro.infer.svi import SVIState
 
-from dgp_ppl._checks import check_count, check_key
+from dgp_ppl._checks import check_count, check_key, check_program, checked_call
 from dgp_ppl._errors import DataError, Interrupted
-from dgp_ppl._partition import TRACING, Call, CallArrays, Partition
+from dgp_ppl._partition import TRACING, CallArrays, Partition
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.datasets.rows import Rows
 from dgp_ppl.datasets.rows._order import seed_of
@@ -139,11 +139,10 @@ def fit(
     """
     check_key("fit", key)
     check_count("fit", "steps", steps)
-    if guide is None:
-        raise TypeError("fit: guide is None, wanted a guide, such as dgp_ppl.MeanField(model)")
     check_count("fit", "every", every)
     check_count("fit", "restarts", restarts)
-    call = Call(args, kwargs)
+    check_program("fit", "guide", guide)
+    call = checked_call("fit", model, guide, args, kwargs)
     options: dict[str, Any] = {
         "steps": steps, "learning_rate": learning_rate, "optimizer": optimizer, "loss": loss,
         "start": start,
@@ -276,7 +275,7 @@ def evaluate(
     """
     check_key("evaluate", key)
     check_count("evaluate", "num_draws", num_draws, 2)
-    call, put_rows = Call(args, kwargs), None
+    call, put_rows = checked_call("evaluate", model, guide, args, kwargs), None
     if (source := source_of("evaluate", call)) is not None:
         call, put_rows = random_feed(key, call, *source, num_draws)
     call, sites = check_data("evaluate", model, call)
@@ -343,7 +342,8 @@ def fit_program(
             f"fit_program: num is {num}, wanted at most {MOST_STEPS}; call the program again"
         )
     problem = Problem.set_up(
-        "fit_program", key, model, guide, Call(args, kwargs), steps=steps,
+        "fit_program", key, model, guide,
+        checked_call("fit_program", model, guide, args, kwargs), steps=steps,
         learning_rate=learning_rate, optimizer=optimizer, loss=loss, start=None,
     )  # fmt: skip
     loop, data = problem.loop, problem.data

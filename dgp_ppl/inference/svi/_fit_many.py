@@ -14,7 +14,7 @@ import numpy as np
 from jax import random
 from numpyro.infer.elbo import ELBO
 
-from dgp_ppl._checks import check_count, check_key, short_list
+from dgp_ppl._checks import check_count, check_key, check_program, checked_call, short_list
 from dgp_ppl._errors import Interrupted
 from dgp_ppl._partition import Call, Partition, call_signature
 from dgp_ppl._typing import Model, PRNGKey
@@ -85,7 +85,8 @@ def fit_many(
             R values; and as in `fit`.
     """
     fits, _ = _run(
-        "fit_many", keys, model, guide, Call(args, kwargs), tuple(each), steps=steps,
+        "fit_many", keys, model, guide, checked_call("fit_many", model, guide, args, kwargs),
+        tuple(each), steps=steps,
         learning_rate=learning_rate, optimizer=optimizer, loss=loss, start=start,
         num_rows=num_rows, progress=progress,
     )  # fmt: skip
@@ -128,10 +129,7 @@ def _run(
     """Fit with all keys; returns the fits, and the problem of the first one."""
     begun = time.perf_counter()
     check_count(caller, "steps", steps)
-    if guide is None:
-        raise TypeError(
-            f"{caller}: guide is None, wanted a guide, such as dgp_ppl.MeanField(model)"
-        )
+    check_program(caller, "guide", guide)
     num = _number_of_keys(caller, keys)
     stacked = _stacked(caller, model, call, each, num)
 

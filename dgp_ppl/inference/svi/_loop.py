@@ -20,7 +20,7 @@ from numpyro.infer import SVI
 from numpyro.infer.elbo import ELBO
 from numpyro.infer.svi import SVIState
 
-from dgp_ppl._checks import GivenParams, short_list
+from dgp_ppl._checks import GivenParams, check_value, short_list
 from dgp_ppl._partition import TRACING, CallArrays, Partition, compiled
 from dgp_ppl._progress import Progress
 from dgp_ppl._static_key import Keyed
@@ -51,6 +51,7 @@ class TrainingLoop:
         self.partition, self.svi = partition, svi
         self._steps = StepProgram(self.run_chunk)
         self._start = compiled(self.first_state, static_argnames="each")
+        self.constraints: dict[str, Any] = {}  # of params that a start gave, by name
 
     def init(self, key: Any, data: CallArrays, params: Params, *, each: bool = False) -> SVIState:
         """Return the first state; `params` replace the initial values of the same names.
@@ -58,9 +59,15 @@ class TrainingLoop:
         `each` says that params have a leading axis of fits.
 
         Raises:
-            ValueError: if params have another shape, or the programs have none of them.
+            ValueError: if params have another shape or are outside of their constraint, or the
+                programs have none of them.
         """
-        return self._start(key, data, params, each=each)
+        for name, value in params.items():
+            check_value(f"start[{name!r}]", value, nan=True)
+        state = self._start(key, data, params, each=each)
+        for name, value in params.items():
+            check_value(f"start[{name!r}]", value, self.constraints.get(name), nan=True)
+        return state
 
     def advance(self, state: SVIState, data: CallArrays, num: int) -> tuple[SVIState, np.ndarray]:
         """Run `num` <= 200 steps in compiled loops; returns the state and the losses, [R, num]."""
@@ -132,6 +139,7 @@ class TrainingLoop:
         with padded(data.num_rows):
             state = svi.init(key, *call.args, **call.kwargs)
         self.svi.constrain_fn = svi.constrain_fn
+        self.constraints |= svi.model.constraints | svi.guide.constraints
         names = self.unconstrained(state).keys()
         if params and names and not params.keys() & names:
             raise ValueError(
@@ -199,6 +207,7 @@ class ManyFits(TrainingLoop):
     def __init__(self, one: TrainingLoop, stacked: tuple[bool, ...], num_fits: int) -> None:
         super().__init__(one.partition, one.svi)
         self.one, self.stacked, self._num_fits = one, stacked, num_fits
+        self.constraints = one.constraints
 
     @property
     def num_fits(self) -> int:

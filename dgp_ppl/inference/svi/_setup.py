@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +15,7 @@ from numpyro.distributions import constraints
 from numpyro.infer import TraceMeanField_ELBO
 from numpyro.infer.elbo import ELBO, RenyiELBO
 
-from dgp_ppl._checks import params_of, short_list
+from dgp_ppl._checks import check_kind, check_positive, params_of, short_list
 from dgp_ppl._errors import NonFiniteLossError
 from dgp_ppl._partition import Call, CallArrays, Partition
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
@@ -67,10 +66,7 @@ class Problem:
         start: Start | Sequence[Start],
     ) -> Problem:
         """Check the arguments of a fit, and build its loop."""
-        if not (math.isfinite(learning_rate) and learning_rate > 0):
-            raise ValueError(
-                f"{caller}: learning_rate is {learning_rate}, wanted a positive number"
-            )
+        check_positive(caller, "learning_rate", learning_rate)
         call, sites = check_data(caller, model, call)
         set_up_guide(key, guide, call, model, sites)
         # A NumPyro result is a tuple too.
@@ -130,6 +126,8 @@ def bound_loss(guide: Model) -> ELBO:
 
 def checked_loss(caller: str, guide: Model, loss: ELBO | None) -> ELBO | None:
     """Return the loss, unless it would weigh draws that the guide integrates out."""
+    if loss is not None:
+        check_kind(caller, "loss", loss, ELBO, "an ELBO, such as numpyro.infer.Trace_ELBO()")
     if isinstance(loss, RenyiELBO) and isinstance(guide, LayerGuide):
         raise TypeError(
             f"{caller}: loss is a RenyiELBO, which weighs a draw of v by log p(v) - log q(v), but "

@@ -8,7 +8,7 @@ from numpyro.infer import MCMC
 from numpyro.infer.hmc import HMC
 from support.helpers import KEY
 
-from dgp_ppl.inference.samplers._chains import Chains
+from dgp_ppl.inference.samplers._chains import Chains, draws_of
 
 CHAINS = Chains({"w": np.arange(20.0).reshape(2, 10)}, {"diverging": np.zeros((2, 10), bool)})
 
@@ -58,6 +58,8 @@ def test_from_numpyros_mcmc():
         Chains.from_mcmc(mcmc)
     mcmc.run(KEY, extra_fields=("potential_energy",))
     chains = Chains.from_mcmc(mcmc)
+    for given in (mcmc, chains):  # of predict and others
+        np.testing.assert_array_equal(draws_of("", given).samples["w"], chains.samples["w"])
     assert chains.shape == (1, 4)
     assert chains.samples["w"].shape == (1, 4, 3)
     assert chains.fields["potential_energy"].shape == (1, 4)

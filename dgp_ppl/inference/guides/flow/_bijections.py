@@ -10,7 +10,6 @@ bijection of vectors [size].
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
@@ -21,7 +20,7 @@ import numpy as np
 from jax import lax, random
 from jaxtyping import Array, Float
 
-from dgp_ppl._checks import check_count
+from dgp_ppl._checks import check_count, check_positive
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.inference.guides._modules import is_maker, module_params
 
@@ -86,8 +85,7 @@ class SplineCoupling(eqx.Module):
         check_count("SplineCoupling", "size", size, 2)
         for name, count in (("layers", layers), ("width", width), ("bins", bins)):
             check_count("SplineCoupling", name, count)
-        if not (math.isfinite(interval) and interval > 0):
-            raise ValueError(f"SplineCoupling: interval is {interval}, wanted a positive number")
+        check_positive("SplineCoupling", "interval", interval)
         held = size // 2
         outputs = (size - held) * (3 * bins + 1)  # widths, heights, inner slopes, shift, scale
 

@@ -17,7 +17,7 @@ from numpyro.infer import TraceMeanField_ELBO
 from numpyro.infer.autoguide import AutoGuide, AutoNormal
 from numpyro.infer.elbo import ELBO
 
-from dgp_ppl._checks import check_count
+from dgp_ppl._checks import check_count, check_positive
 from dgp_ppl._partition import Call, ComparedByFields, alone
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core import Handover, guide_site
@@ -175,8 +175,7 @@ class Implicit(LayerGuide):
                     "module; leave it out for the default"
                 )
         for name, value in (("hidden_scale", hidden_scale), ("direction_scale", direction_scale)):
-            if not value > 0:
-                raise ValueError(f"Implicit: {name} is {value}, wanted a positive number")
+            check_positive("Implicit", name, value)
         super().__init__(model, rest=rest)
         self.generator, self.discriminator = generator, discriminator
         self.noise_dim = noise_dim
