@@ -279,7 +279,9 @@ def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> KeptFit:
         plain = {n: record[n] for n in PLAIN}
         if plain["columns"] is not None:
             plain["columns"] = tuple(plain["columns"])
-        return KeptFit(**content, **plain, versions=record["versions"])
+        kept = KeptFit(**content, **plain, versions=record["versions"])
+        _ = repr(kept)  # fails if its parts are of other types
+    return kept
 
 
 def _check_arguments(model: Model, kwargs: dict[str, Any]) -> None:

@@ -117,6 +117,7 @@ def test_damaged_fits(whole, tmp_path):
         "another kind": rewritten(whole, kind="checkpoint"),
         "no content": rewritten(whole, content=None),
         "no info": rewritten(whole, info=None),
+        "wrong params": rewritten(whole, content={"model": None, "guide": None, "params": 3}),
         "wrong columns": rewritten(whole, columns=7),
         "newer preprocessor": rewritten(whole, preprocessing=preprocessor | {"version": 99}),
         "damaged preprocessor": rewritten(whole, preprocessing=preprocessor),

@@ -243,9 +243,7 @@ def test_names_that_run_code_are_refused_before_an_import(there_and_back):
         "support.keepable:Path", "dgp_ppl.inference:fit.x",
     ):  # fmt: skip
         with pytest.raises(dgp.DataError, match=r"which cannot be imported"):
-            there_and_back(
-                None, lambda record, path=path: {"value": {"kind": "import", "path": path}}
-            )
+            there_and_back(keepable.student, replaced("support.keepable:student", path))
     with pytest.raises(dgp.DataError, match="it has no __class__"):
         there_and_back(dist.Normal(0, 1), replaced('"loc"', '"__class__"'))
 
