@@ -15,7 +15,7 @@ from dgp_ppl.cli._app import app, console, print_note, writing
 from dgp_ppl.cli._options import check_output, column_names, use_x64
 from dgp_ppl.cli._show import comparison_of
 from dgp_ppl.datasets._read import Table, table_chunks
-from dgp_ppl.persistence import KeptFit, load
+from dgp_ppl.persistence import load
 from dgp_ppl.persistence._archive import ArchiveReader
 from dgp_ppl.prediction import Prediction
 
@@ -74,7 +74,11 @@ def _predict(
     check_output(out, overwrite, (".csv", ".parquet"), [fit, data])
     levels, ids = _levels(quantiles), column_names(id)
     with writing("predict", out):
-        kept, about = _open_fit(fit, column_names(trusted))
+        archive = ArchiveReader(fit)
+        with archive.reading():
+            about = comparison_of(archive.about()["info"])
+        use_x64(bool(about and about["config"].get("x64")))
+        kept = load(fit, column_names(trusted))
         columns = kept.preprocessor
         if columns is None or not about:
             raise DataError(
@@ -122,15 +126,6 @@ def _predict(
         with notes.status("Loading the fit") as status:
             write_tables(out, predicted(), new=not overwrite)
     print_note(notes, f"{done:,} row{'s' * (done != 1)} predicted: {out}")
-
-
-def _open_fit(path: Path, trusted: list[str]) -> tuple[KeptFit, dict[str, Any]]:
-    """Return a kept fit and `comparison_of` it; load it in its precision."""
-    archive = ArchiveReader(path)
-    with archive.reading():
-        about = comparison_of(archive.about()["info"])
-    use_x64(bool(about and about["config"].get("x64")))
-    return load(path, trusted), about
 
 
 def _levels(text: str) -> list[float]:

@@ -34,11 +34,9 @@ _THREADS = (
 _UNSENT = (pickle.PicklingError, AttributeError, TypeError)  # what pickling raises
 
 _IMPORTED_BY = os.getpid()
-_FORKS = (
-    "compare: executor runs forked processes, in which JAX hangs, wanted "
-    "dgp_ppl.comparison.local_workers(4), or "
-    'ProcessPoolExecutor(4, mp_context=multiprocessing.get_context("spawn"))'
-)
+_FORKS = """compare: executor runs forked processes, in which JAX hangs, wanted \
+dgp_ppl.comparison.local_workers(4), or \
+ProcessPoolExecutor(4, mp_context=multiprocessing.get_context("spawn"))"""
 
 # NumPyro's stack of handlers belongs to the process, so threads take turns.
 ONE_AT_A_TIME = threading.RLock()
