@@ -17,8 +17,9 @@ from dgp_ppl.likelihoods._counts import exp_minus_linear
 from dgp_ppl.likelihoods._log_integral import log_integral
 from dgp_ppl.likelihoods._student_t import log_gamma_at_1, log_survival_of_t
 
-__all__ = ["IntervalCensored", "LeftCensored", "RightCensored", "with_exact_tails"]
+__all__ = ["OF_NUMPYRO", "IntervalCensored", "LeftCensored", "RightCensored", "with_exact_tails"]
 
+_NARROW = 0.03  # nats
 _KINDS: Any = dist  # so that type checkers don't narrow distributions to NumPyro's unions
 
 
@@ -42,11 +43,11 @@ class _Censored(dist.Distribution):
 
     @property
     def mean(self) -> Array:
-        return jnp.broadcast_to(self.base_dist.mean, self.batch_shape)
+        return self.base_dist.mean
 
     @property
     def variance(self) -> Array:
-        return jnp.broadcast_to(self.base_dist.variance, self.batch_shape)
+        return self.base_dist.variance
 
     def cdf(self, value: ArrayLike) -> Array:
         return self.base_dist.cdf(value)
@@ -81,14 +82,15 @@ class RightCensored(_Censored):
 
     arg_constraints = {"censored": constraints.boolean}  # noqa: RUF012 - NumPyro's declaration
     pytree_data_fields = ("censored",)
+    _tail = 1  # of the logs of P(Y <= y) and P(Y > y), where y is censored
 
     def __init__(self, distribution: Any, censored: ArrayLike = False) -> None:
         self.censored = jnp.asarray(censored, bool)
         super().__init__(distribution, (), self.censored)
 
     def log_prob(self, value: ArrayLike) -> Array:
-        beyond = _log_tails_or_ends(self.base_dist, value)[1]
-        return jnp.where(self.censored, beyond, self.base_dist.log_prob(value))
+        tail = _log_tails_or_ends(self.base_dist, value)[self._tail]
+        return jnp.where(self.censored, tail, self.base_dist.log_prob(value))
 
 
 class LeftCensored(RightCensored):
@@ -97,9 +99,7 @@ class LeftCensored(RightCensored):
     It is called as NumPyro's `LeftCensoredDistribution`; see `RightCensored`.
     """
 
-    def log_prob(self, value: ArrayLike) -> Array:
-        below = _log_tails_or_ends(self.base_dist, value)[0]
-        return jnp.where(self.censored, below, self.base_dist.log_prob(value))
+    _tail = 0
 
 
 class IntervalCensored(_Censored):
@@ -135,6 +135,9 @@ class IntervalCensored(_Censored):
     def support(self) -> Any:
         return _ENDS
 
+    def cdf(self, value: ArrayLike) -> Array:
+        raise NotImplementedError("cdf: y is an interval")
+
     def log_prob(self, value: ArrayLike) -> Array:
         ends = jnp.asarray(value, float)
         low, high = ends[..., 0], ends[..., 1]
@@ -145,10 +148,12 @@ class IntervalCensored(_Censored):
         upper = above_low < below_high
         larger = jnp.where(upper, above_low, below_high)
         less = larger - jnp.where(upper, above_high, below_low)
-        apart = less > 0
-        between = larger + _log_of_rest(-jnp.where(apart, less, 1.0))
-        density = self.base_dist.log_prob(jnp.where(apart, _feasible(self.base_dist, low), low))
-        found = jnp.where(apart, between, density)
+        far = less > _NARROW
+        between = larger + _log_of_rest(-jnp.where(far, less, 1.0))
+        # Digits cancel in a narrow interval, so take the density at its middle times its width.
+        width = jnp.where(far | ~(high > low), 1.0, high - low)
+        middle = jnp.where(far, self.base_dist.support.feasible_like(low), 0.5 * (low + high))
+        found = jnp.where(far, between, self.base_dist.log_prob(middle) + jnp.log(width))
         found = jnp.where(self.right_censored, above_low, found)
         outside = jnp.where(self.right_censored, jnp.logaddexp(below_low, above_high), below_high)
         return jnp.where(self.left_censored, outside, found)
@@ -167,30 +172,26 @@ class _Ends(constraints.ParameterFreeConstraint):
 
 
 _ENDS = _Ends()
+OF_NUMPYRO: dict[type, Any] = {
+    dist.RightCensoredDistribution: RightCensored,
+    dist.LeftCensoredDistribution: LeftCensored,
+    dist.IntervalCensoredDistribution: IntervalCensored,
+}
 
 
 def with_exact_tails(distribution: Any) -> Any:
     """Return ours for a censored distribution of NumPyro's, and any other as it is."""
-    for ours, numpyros in (
-        (RightCensored, dist.RightCensoredDistribution),
-        (LeftCensored, dist.LeftCensoredDistribution),
-        (IntervalCensored, dist.IntervalCensoredDistribution),
-    ):
-        if isinstance(distribution, numpyros):
-            flags = (getattr(distribution, name) for name in ours.arg_constraints)
-            return ours(distribution.base_dist, *flags)
-    return distribution
-
-
-def _feasible(distribution: Any, y: Array) -> Array:
-    return distribution.support.feasible_like(y)
+    if (ours := OF_NUMPYRO.get(type(distribution))) is None:
+        return distribution
+    flags = (getattr(distribution, name) for name in ours.arg_constraints)
+    return ours(distribution.base_dist, *flags)
 
 
 def _log_tails_or_ends(distribution: Any, value: ArrayLike) -> tuple[Array, Array]:
     """Return the logs of P(Y <= y) and P(Y > y), for values out of the support too."""
     y = jnp.asarray(value, float)
     inside = distribution.support(y) & jnp.isfinite(y)
-    known = jnp.where(inside, y, _feasible(distribution, y))  # keeps gradients finite
+    known = jnp.where(inside, y, distribution.support.feasible_like(y))  # keeps gradients finite
     ends = jnp.where(y > known, 0.0, -jnp.inf), jnp.where(y > known, -jnp.inf, 0.0)
     below, above = _log_tails(distribution, known)
     return jnp.where(inside, below, ends[0]), jnp.where(inside, above, ends[1])

@@ -129,7 +129,10 @@ class Prediction(Summarized, Portable):
                 to_host(self._standardized(at)),
             )
         except NotImplementedError:
-            return (self.sample(random.fold_in(self.key, 1), num) <= at).mean(axis=0)
+            draws = self.sample(random.fold_in(self.key, 1), num)
+            if draws.shape[1:] != at.shape:
+                raise ValueError("cdf: y is an interval, wanted a value; see quantile") from None
+            return (draws <= at).mean(axis=0)
 
     def crps(self, y: ArrayLike, num: int = 200) -> np.ndarray:
         """Return the continuous ranked probability score in the units of y; lower is better.

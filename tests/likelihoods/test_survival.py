@@ -68,6 +68,10 @@ def test_intervals_with_open_ends_and_flags():
     found = IntervalCensored(normal).log_prob(ends)
     wanted = [exact.logcdf(0.1), exact.logsf(0.1), exact.logpdf(0.3), 0.0]
     np.testing.assert_allclose(found[:4], wanted, rtol=1e-5, atol=1e-6)
+    for width in (1e-6, 1e-3, 0.05):
+        thin = IntervalCensored(normal).log_prob(jnp.array([0.0, width]))
+        wanted = np.log(exact.cdf(float(np.float32(width))) - exact.cdf(0.0))
+        np.testing.assert_allclose(thin, wanted, rtol=1e-4)
     found = IntervalCensored(normal, jnp.array([1, 0, 1]), jnp.array([0, 1, 1])).log_prob(ends[4])
     outside = np.log(exact.cdf(-0.4) + exact.sf(1.0))
     np.testing.assert_allclose(found, [exact.logcdf(1.0), exact.logsf(-0.4), outside], rtol=1e-5)

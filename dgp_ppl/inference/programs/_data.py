@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from dgp_ppl.core._minibatch import padded, whole_plates
 from dgp_ppl.datasets import Rows
 from dgp_ppl.inference.programs._handlers import Sites, data_plates, survey
 from dgp_ppl.likelihoods import Observed
+from dgp_ppl.likelihoods._survival import OF_NUMPYRO
 
 __all__ = ["RowCheck", "check_data", "check_padding", "explain_data", "row_check"]
 
@@ -71,6 +73,15 @@ def check_data(caller: str, model: Model, call: Call) -> tuple[Call, Sites]:
             raise ValueError(
                 f"{caller}: site {name!r} of dgp_ppl.observe has no data, wanted an array for the "
                 "model's argument that it observes, which is None"
+            )
+    for name, site in _observed(sites).items():
+        if (ours := OF_NUMPYRO.get(type(_inner(site["fn"])))) is not None:
+            warnings.warn(
+                f"{caller}: site {name!r} is NumPyro's {_name(site['fn'])}, whose densities come "
+                "from 1 - cdf, wrong in the tails of float32; wanted dgp_ppl.likelihoods."
+                f"{ours.__name__}, which is called alike",
+                UserWarning,
+                stacklevel=2,
             )
     undecided = {}
     for what, site in _observed_arguments(model, call, sites):

@@ -123,6 +123,14 @@ def test_rows_that_no_latent_value_can_produce():
                 check_data("f", model, CALL((X, y, make)))
 
 
+def test_numpyros_censored_sites_are_named():
+    late = np.array([True, False, True])
+    family = lambda f: dist.RightCensoredDistribution(dist.Weibull(jnp.exp(f), 2.0), late)  # noqa: E731
+    call = CALL((X3, np.array([1.0, 2.0, 3.0])), {"family": family})
+    with pytest.warns(UserWarning, match=r"site 'y' is NumPyro's .*likelihoods\.RightCensored,"):
+        check_data("f", line, call)
+
+
 def fitted(model, *args):
     options = {"steps": 2, "optimizer": OPTIMIZER, "progress": False}
     return dgp.fit(KEY, model, no_guide, *args, **options)
