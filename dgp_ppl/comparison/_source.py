@@ -61,11 +61,10 @@ class Split:
         x, y = rows.take(range(len(rows)))
         return x, y
 
-    def held_out(self) -> tuple[np.ndarray, np.ndarray]:
+    def held_out(self) -> tuple[np.ndarray, ...]:
         """Return the held-out inputs and targets."""
         if isinstance(self.data, RowSource):
-            x, y = self.data.rows.take(self.test)
-            return x, y
+            return self.data.rows.take(self.test)
         return self.data.x[self.test], self.data.y[self.test]
 
 
