@@ -67,7 +67,8 @@ def mean_pass(
     y = y.base_dist if isinstance(y, dist.Independent) else y
     for name, layer in recorder.found.items():
         layer["observed"] = jnp.asarray(name in observed.marginals.layers)
-    return recorder.found, jnp.mean(jnp.square(y.scale)) if type(y) is dist.Normal else jnp.nan
+    scale: Any = y.scale if type(y) is dist.Normal else jnp.nan
+    return recorder.found, jnp.mean(jnp.square(scale))
 
 
 def layer_lines(layers: dict[str, Any], noise: float, sd: float, share: float) -> Iterator[Line]:
