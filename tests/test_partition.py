@@ -5,6 +5,7 @@ import logging
 import threading
 import time
 import types
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
@@ -307,22 +308,10 @@ def test_the_key_of_helpers_that_call_helpers_takes_linear_time():
     assert static_key(chain(1)) == static_key(chain(1)) != static_key(chain(2))
 
 
-def in_threads(*calls, seconds=60):
-    """Return what the calls return, each in a thread; None for one that does not end."""
-    found = [None] * len(calls)
-
-    def run(i):
-        try:
-            found[i] = calls[i]()
-        except Exception as error:
-            found[i] = error
-
-    threads = [threading.Thread(target=run, args=(i,), daemon=True) for i in range(len(calls))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(seconds)
-    return found
+def in_threads(*calls):
+    """Return what the calls return, each in a thread."""
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return [future.result(60) for future in [pool.submit(call) for call in calls]]
 
 
 def test_threads_run_a_model_in_turn_and_its_programs_side_by_side():
@@ -373,5 +362,4 @@ def test_a_thread_that_holds_the_lock_waits_for_no_trace_that_needs_it():
         begins.wait()
         return program(jnp.ones(3))
 
-    for found in in_threads(holds, waits, seconds=20):
-        np.testing.assert_array_equal(found, 2.0)
+    np.testing.assert_array_equal(in_threads(holds, waits), 2.0)

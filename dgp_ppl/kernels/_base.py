@@ -202,22 +202,17 @@ class Kernel(eqx.Module):
 
 
 def evaluated(kernel: Any, x: AnyArray, z: AnyArray | None = None) -> Array:
-    """Return k(x, z), [N, M], or without `z` the diagonal of k(x, x), [N], of any kernel.
-
-    Raises:
-        ValueError: if the kernel returns another shape.
-    """
+    """Return k(x, z), [N, M], or the diagonal of k(x, x), [N]; a ValueError for other shapes."""
     if isinstance(kernel, PerOutput):
         return kernel(x, z)
     kernel = kernel.func if isinstance(kernel, Partial) else kernel  # a function, or without arrays
     wanted = (len(x),) if z is None else (len(x), len(z))
     found = jnp.asarray(getattr(kernel, "diag", kernel)(x) if z is None else kernel(x, z))
     if found.shape != wanted and (found.shape or z is not None):
-        name = getattr(kernel, "__name__", type(kernel).__name__)
         raise ValueError(
-            f"the kernel {name} returns shape {found.shape} for "
-            f"{'k(x)' if z is None else 'k(x, z)'}, x {x.shape}, wanted {wanted}: k(x, z) is a "
-            "matrix [N, M], and k(x), or a method diag(x), the diagonal [N] of k(x, x)"
+            f"the kernel {getattr(kernel, '__name__', type(kernel).__name__)} returns shape "
+            f"{found.shape} for {'k(x)' if z is None else 'k(x, z)'}, wanted {wanted}: k(x, z) is "
+            "a matrix [N, M], and k(x), or a method diag(x), the diagonal [N] of k(x, x)"
         )
     return found
 
@@ -225,8 +220,7 @@ def evaluated(kernel: Any, x: AnyArray, z: AnyArray | None = None) -> Array:
 def features_of(kernel: Any, key: PRNGKey, num: int, dim: int) -> Features:
     """Return random features of any kernel; a TypeError if it has none, as tinygp's have none."""
     kernel = kernel.func if isinstance(kernel, Partial) else kernel
-    draw = getattr(kernel, "features", functools.partial(Kernel.features, kernel))
-    return draw(key, num, dim)
+    return getattr(kernel, "features", functools.partial(Kernel.features, kernel))(key, num, dim)
 
 
 class Sum(Kernel):

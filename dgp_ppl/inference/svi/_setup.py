@@ -182,41 +182,34 @@ def _out_of_range(fn: Any) -> str:
 
 def warn_if_stuck(loop: TrainingLoop, first: Any, outcome: Outcome) -> None:
     """Warn of fits that went nowhere: a huge loss, no param that moved, a scale below zero."""
-    if outcome.before is None:  # all steps are from a checkpoint
-        return
-    num, length = outcome.losses.shape
-    rows = lambda tree: [np.asarray(a).reshape(num, -1) for a in jax.tree.leaves(tree)]  # noqa: E731
-    begun, ended = map(loop.unconstrained, (first, outcome.state))
-    moved, turned = np.zeros(num, bool), []
-    for name in begun:
-        for a, b in zip(rows(begun[name]), rows(ended[name]), strict=True):
-            moved |= (a != b).any(axis=1)
-            if 0 < a.shape[1] <= _FEW and (a > 0).all() and (b < 0).any():
-                turned.append(name)
-    losses = np.median(outcome.losses[:, -max(1, length // 10) :], axis=1)
-    suspect = np.abs(losses) > _HUGE
-    after = loop.params(outcome.state) if turned else {}
-    for name in turned:  # below zero as the model sees it, too
-        suspect |= np.any([(a < 0).any(axis=1) for a in rows(after[name])], axis=0)
-    one, found = loop.one if isinstance(loop, ManyFits) else loop, []
-    for i in sorted({*range(num)} - outcome.failures.keys()):
-        texts, terms = [], []
-        if begun and not moved[i]:
+    one, found, num = loop.one if isinstance(loop, ManyFits) else loop, [], loop.num_fits
+    trees = loop.unconstrained(first), loop.unconstrained(outcome.state), loop.params(outcome.state)
+    begun, ended, seen = (
+        [np.asarray(a).reshape(num, -1) for a in jax.tree.leaves(tree)] for tree in trees
+    )
+    # Without a last chunk, all steps are from a checkpoint.
+    for i in sorted({*range(num)} - outcome.failures.keys()) if outcome.before else ():
+        moved = any((a[i] != b[i]).any() for a, b in zip(begun, ended, strict=True))
+        pairs = [(a[i], c[i]) for a, c in zip(begun, seen, strict=True) if a.shape[1] <= _FEW]
+        fell = any((a > 0).all() and (c < 0).any() for a, c in pairs)
+        losses = outcome.losses[i]
+        loss, texts = np.median(losses[-max(1, len(losses) // 10) :]), []
+        if begun and not moved:
             texts.append(
-                f"no param moved in {length} steps: the loss does not depend on "
-                f"{short_list(begun)}, or learning_rate is too small for their precision"
+                f"no param moved in {len(losses)} steps: the loss does not depend on "
+                f"{short_list(trees[0])}, or learning_rate is too small for their precision"
             )
-        if suspect[i]:
+        if abs(loss) > _HUGE or fell:
             data = loop.part_of_data(at_step(outcome.before[1], 0), i)
             terms = one.terms(loop.part(outcome.state, i), data)
-        if abs(losses[i]) > _HUGE:
-            largest = max(terms, key=lambda term: np.abs(term[2]).sum())[0]
-            texts.append(
-                f"the loss is {losses[i]:.3g} at the end, most of it at site {largest}, where no "
-                "gradient helps; start from a smaller kernel variance, or standardise the data"
-            )
-        if wrong := [f"site {n}{why}" for n, fn, _ in terms if (why := _out_of_range(fn))]:
-            texts.append(f"{wrong[0]}; declare its param with constraint=constraints.positive")
+            if abs(loss) > _HUGE:
+                largest = max(terms, key=lambda term: np.abs(term[2]).sum())[0]
+                texts.append(
+                    f"the loss is {loss:.3g} at the end, most of it at site {largest}, where no "
+                    "gradient helps; start from a smaller kernel variance, or standardise the data"
+                )
+            wrong = [f"site {n}{why}" for n, fn, _ in terms if (why := _out_of_range(fn))]
+            texts += [f"{w}; declare its param with constraint=constraints.positive" for w in wrong]
         if texts:
             found.append(f"fit{f'[{i}]' if num > 1 else ''}: {'; '.join(texts)}")
     if found:
