@@ -279,4 +279,6 @@ def _invert(
     is_wide = lambda s: jnp.any(s[1] - s[0] > final_width(s[0], s[1])) & (s[5] < 120)  # noqa: E731
     ends = lax.while_loop(is_open, widen, (*with_values(lower, upper), 0))[:4]
     state = lax.while_loop(is_wide, narrow, (*ends, jnp.zeros(jnp.shape(lower), int), 0))
-    return state[0], state[1], state[5]
+    # Comparisons with NaN are false, so the search would end somewhere.
+    lower, upper = (jnp.where(jnp.isnan(state[2] + state[3]), jnp.nan, a) for a in state[:2])
+    return lower, upper, state[5]

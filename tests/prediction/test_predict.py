@@ -1,5 +1,7 @@
 """Predictions against exact ones, quadrature over hidden layers, and brute force."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -256,6 +258,11 @@ def test_what_predictions_cannot_do_is_said():
         (lambda: p.probabilities, "wanted a class"),
     ):
         with pytest.raises(ValueError, match=pattern):
+            call()
+    loc = {"l2.v.loc": jnp.nan * p.params["l2.v.loc"]}
+    broken = dataclasses.replace(p, params=p.params | loc, _cache={})
+    for call in (lambda: broken.mean, lambda: broken.log_prob(Y_TEST), broken.interval):
+        with pytest.warns(UserWarning, match=r"predict: NaN in \['y'\], of 'y' in 7 of 7 rows"):
             call()
 
 
