@@ -20,7 +20,7 @@ from dgp_ppl._errors import DataError, Interrupted, printable
 from dgp_ppl._files import replacing, versions
 from dgp_ppl.comparison import methods as _methods  # noqa: F401 - registers the methods
 from dgp_ppl.comparison._builders import check_categories
-from dgp_ppl.comparison._executor import ONE_AT_A_TIME, check_forks, fits_on
+from dgp_ppl.comparison._executor import check_forks, fits_on
 from dgp_ppl.comparison._folder import (
     clear_folder,
     describe,
@@ -292,8 +292,7 @@ def compare(
                 for row in known:
                     on_row(row)
             for found in fits:
-                with ONE_AT_A_TIME:
-                    keep(*found)
+                keep(*found)
                 del found  # with its data, before the data of the next split are made
     except KeyboardInterrupt as interrupt:
         if folder is not None and len(rows) > len(known):

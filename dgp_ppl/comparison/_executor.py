@@ -23,7 +23,7 @@ from dgp_ppl._progress import Progress
 from dgp_ppl.comparison._method import METHODS, Method
 from dgp_ppl.comparison._run import Job, Run, run_method
 
-__all__ = ["ONE_AT_A_TIME", "check_forks", "fits_on", "local_workers"]
+__all__ = ["check_forks", "fits_on", "local_workers"]
 
 _PARENT_SECONDS = 1.0  # between looks at whether a worker's parent lives
 # The names that say how many threads BLAS libraries and XLA may start.
@@ -37,9 +37,6 @@ _IMPORTED_BY = os.getpid()
 _FORKS = """compare: executor runs forked processes, in which JAX hangs, wanted \
 dgp_ppl.comparison.local_workers(4), or \
 ProcessPoolExecutor(4, mp_context=multiprocessing.get_context("spawn"))"""
-
-# NumPyro's stack of handlers belongs to the process, so threads take turns.
-ONE_AT_A_TIME = threading.RLock()
 
 
 def check_forks(pool: Executor | None) -> None:
@@ -141,7 +138,7 @@ def _work(job: Job, method: Method) -> tuple[dict[str, Any], bytes | None]:
     METHODS[job.method] = method  # a worker may not have the user's registrations
     job = dataclasses.replace(job, label=False)  # the bars of several workers would mix
     try:
-        with ONE_AT_A_TIME, jax.enable_x64(job.config["x64"]):
+        with jax.enable_x64(job.config["x64"]):
             row, run = run_method(job)
             if run is None or not job.keeps_run:
                 return row, None

@@ -18,7 +18,7 @@ from numpyro.infer.elbo import ELBO
 from scipy.stats import binom
 
 from dgp_ppl._checks import check_count, check_key, checked_call
-from dgp_ppl._partition import TRACING, Call
+from dgp_ppl._partition import TRACING, Call, alone
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.core._handover import handover_of, is_layer, with_handover
 from dgp_ppl.inference import LayerGuide, freeze
@@ -138,8 +138,7 @@ def check_guide(
         )
     params = checked_params("check_guide", params, model, guide, call)
     key_weights, key_simulate = random.split(key)
-    with TRACING:  # NumPyro's diagnostics run the model as they are
-        tail = khat(key_weights, guide, model, params, call, num_weights)
+    tail = khat(key_weights, guide, model, params, call, num_weights)
     if not num_simulations:
         return GuideCheck(tail)
     with TRACING:
@@ -236,12 +235,13 @@ def khat(
         return with_handover(site, q=None) if is_layer(site) else {}
 
     program = handlers.infer_config(drawn, config_fn=without_q)
-    with handlers.block(), handlers.seed(rng_seed=key), handlers.substitute(data=params):
+    with alone(), handlers.seed(rng_seed=key), handlers.substitute(data=params):
         program(*call.args, **call.kwargs)
     if any(q is not None and not q.determines_mean for q in posteriors):
         return None
-    found = psis_diagnostic(
-        key, params, model, program, *call.args, num_particles=num, chunk_size=min(num, 100),
-        **call.kwargs,
-    )  # fmt: skip
+    with TRACING:
+        found = psis_diagnostic(
+            key, params, model, program, *call.args, num_particles=num, chunk_size=min(num, 100),
+            **call.kwargs,
+        )  # fmt: skip
     return float(found)

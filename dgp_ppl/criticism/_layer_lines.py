@@ -15,11 +15,12 @@ import scipy.linalg
 from jaxtyping import Array
 from numpyro.primitives import Messenger
 
+from dgp_ppl._partition import compiled
 from dgp_ppl.core._conditional import covariance
 from dgp_ppl.core._inducing import AbstractInducing
 from dgp_ppl.inference.svi._ending import Line, checked, noise_line, worst
 from dgp_ppl.kernels import PerOutput, Separable
-from dgp_ppl.kernels._base import Columns
+from dgp_ppl.kernels._base import Columns, evaluated
 from dgp_ppl.linalg import default_jitter
 from dgp_ppl.prediction._passes import ForwardPass
 
@@ -44,7 +45,7 @@ class _RecordLayers(Messenger):
         sparse, q = layer.sparse, layer.inducing
         explained = jnp.sum(jnp.square(sparse.project(x)), axis=-2)
         msg["value"] = msg["fn"](layer, x)
-        prior = jnp.broadcast_to(sparse.kernel(x), explained.shape)
+        prior = jnp.broadcast_to(evaluated(sparse.kernel, x), explained.shape)
         self.found[layer.site] = {
             "x": x, "output": msg["value"], "kernel": sparse.kernel, "z": sparse.z,
             "prior": prior, "residual": prior - explained, "jitter": layer.jitter,
@@ -55,7 +56,7 @@ class _RecordLayers(Messenger):
         }  # fmt: skip
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(compiled, static_argnums=0)
 def mean_pass(
     forward_pass: ForwardPass, key: Any, draws: Any, params: Any, data: Any, x: Array
 ) -> tuple[dict[str, dict[str, Any]], Any]:

@@ -64,10 +64,7 @@ def assert_same(found, wanted):
 
 
 def test_results_are_those_without_an_executor(tmp_path, monkeypatch):
-    """Also for threads, which take turns, because NumPyro's handlers belong to the process.
-
-    A worker need not have what the main program has registered.
-    """
+    """Also for threads. A worker need not have what the main program has registered."""
 
     class Elsewhere(Here):
         def submit(self, fn, /, *args):

@@ -21,7 +21,7 @@ from numpyro.primitives import Messenger
 from numpyro.util import is_prng_key, not_jax_tracer
 
 from dgp_ppl._checks import short_list
-from dgp_ppl._partition import Call, alone, compiled
+from dgp_ppl._partition import TRACING, Call, alone, compiled
 from dgp_ppl._typing import Model, PRNGKey, Values
 from dgp_ppl.core._minibatch import whole_plates
 from dgp_ppl.inference.samplers._dynamics import Flat
@@ -209,9 +209,8 @@ class FlatDensity:
         # Sites that are random but not latent, such as numpyro.prng_key, are the same at each call.
         program = handlers.seed(self._potential.program, random.PRNGKey(0))
         unconstrained = self.unravel(position)
-        return -jnp.asarray(
-            potential_energy(program, self._call.args, self._call.kwargs, unconstrained)
-        )
+        with TRACING:
+            return -jnp.asarray(potential_energy(program, *self._call, unconstrained))
 
     def parts(self, position: Flat) -> tuple[Array, Array]:
         """Return the log density that `prior_draw` has, and what is left of the whole, [] each.
@@ -290,9 +289,12 @@ class ExactKernel(ModelKernel):
     ) -> Callable[[Values], Values]:
         """Return a function from unconstrained values to the latent and deterministic sites."""
         program = handlers.seed(self.potential.program, random.PRNGKey(0))
-        return lambda unconstrained: constrain_fn(
-            program, args, kwargs, unconstrained, return_deterministic=True
-        )
+
+        def constrained(unconstrained: Values) -> Values:
+            with TRACING:
+                return constrain_fn(program, args, kwargs, unconstrained, return_deterministic=True)
+
+        return constrained
 
     def _first_states(
         self, key: PRNGKey, num_warmup: int, given: Values, empty: Values, call: Call

@@ -14,7 +14,7 @@ from numpyro.distributions import biject_to
 from numpyro.infer.util import compute_log_probs
 from numpyro.primitives import Messenger
 
-from dgp_ppl._partition import Call, alone
+from dgp_ppl._partition import TRACING, Call, alone
 from dgp_ppl._typing import Model, PRNGKey, Values
 from dgp_ppl.core._minibatch import stratified, whole_plates
 
@@ -99,7 +99,7 @@ class Potential:
     def __call__(self, key: PRNGKey, unconstrained: Values, call: Call) -> Energy:
         """Return the energy at these values."""
         latents = _SetUnconstrained(handlers.seed(self.program, key), unconstrained)
-        with stratified():
+        with TRACING, stratified():
             log_probs, sites = compute_log_probs(latents, call.args, call.kwargs, {})
         # Auxiliary sites that are drawn have no density here.
         given = lambda n: n in unconstrained or sites[n]["is_observed"]  # noqa: E731
