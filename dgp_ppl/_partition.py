@@ -32,7 +32,7 @@ _MOST_LETTERS = 60  # of an argument in a description
 
 __all__ = [
     "TRACING", "Call", "CallArrays", "ComparedByFields", "Partition", "Streamed", "alone",
-    "call_signature", "compiled", "is_streamed", "named_arrays", "rows_of", "shape_of", "signature",
+    "call_signature", "compiled", "is_streamed", "named_arrays", "shape_of", "signature",
 ]  # fmt: skip
 
 TRACING: Any = threading.RLock()
@@ -142,13 +142,8 @@ def named_arrays(model: Any, call: Call) -> Iterator[tuple[str, Any]]:
             yield name.key + jax.tree_util.keystr(tuple(rest)), leaf
 
 
-_FOUND = {
-    "found",
-    "row_sites",
-    "prototype_trace",
-    "_prototype_frames",
-    "_prototype_frame_full_sizes",
-}
+_OF_NUMPYRO = ("prototype_trace", "_prototype_frames", "_prototype_frame_full_sizes")
+_FOUND = {"found", "row_sites", *_OF_NUMPYRO}
 
 
 class ComparedByFields:
@@ -401,8 +396,3 @@ def is_streamed(tree: Any) -> bool:
 def shape_of(array: Any) -> tuple[int, ...]:
     """Return the shape of an argument, which may be streamed."""
     return array.shape if isinstance(array, Streamed) else jnp.shape(array)
-
-
-def rows_of(array: Any) -> Array:
-    """Return the rows of an argument: of a streamed one those at hand."""
-    return array.rows if isinstance(array, Streamed) else jnp.asarray(array)

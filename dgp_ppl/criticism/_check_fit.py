@@ -13,7 +13,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from dgp_ppl._checks import check_key
-from dgp_ppl._partition import Call
+from dgp_ppl._partition import Call, compiled
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.criticism._chain_diagnostics import chain_lines
 from dgp_ppl.criticism._check_guide import khat
@@ -162,7 +162,7 @@ def _moments(p: Prediction) -> tuple[np.ndarray, np.ndarray] | None:
         return None
 
 
-@jax.jit
+@compiled
 def _means(mixtures: Any) -> Any:
     """Return E[y] of each pass, [S, B, ...]."""
     return jax.vmap(lambda m: m.mean)(mixtures)

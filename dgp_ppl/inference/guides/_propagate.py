@@ -22,7 +22,7 @@ from jaxtyping import Array
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
-from dgp_ppl._partition import Call, alone, rows_of, shape_of
+from dgp_ppl._partition import Call, Streamed, alone, shape_of
 from dgp_ppl._typing import Inputs, Params, PRNGKey
 from dgp_ppl.core import RandomFunction, function_draws
 from dgp_ppl.core._handover import is_layer, with_handover
@@ -188,7 +188,7 @@ class PropagatingGuide(TransportGuide):
         size = next((len(a) for p, a in arrays.items() if p not in fixed), None)
         for place, array in arrays.items():
             if place not in fixed and len(array) == size:
-                whole = rows_of(array)
+                whole = array.rows if isinstance(array, Streamed) else jnp.asarray(array)
                 values[place] = jnp.resize(whole, (len(x), *whole.shape[1:]))
         values[0 if call.args else "x"] = None if call.inputs is None else x
         args = tuple(values.pop(i) for i in range(len(call.args)))
