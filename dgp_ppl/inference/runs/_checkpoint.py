@@ -115,7 +115,7 @@ class RunFolder:
         latest, own = self.path / _LATEST, self.identity
         record: dict[str, Any] = {"about": own.settings, "versions": own.versions}
         if not latest.exists():
-            record |= {"program": digest(own.program()), "numbers": own.measured()}
+            record |= {"program": digest(own.program()), "numbers": own.numbers()}
             self._record = {"run": _checksum(record), **record}
             return 0, [], state
         try:
@@ -135,7 +135,7 @@ class RunFolder:
         if not differing:
             record["program"] = digest(own.program())
             if changed:
-                record["numbers"] = own.measured()
+                record["numbers"] = own.numbers()
                 if not _within(found["numbers"], record["numbers"]):
                     differing = ["losses or gradients"]
             elif found["program"] != record["program"]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 import types
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,50 +14,55 @@ import numpy as np
 from jax import random
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-from dgp_ppl._files import versions
+from dgp_ppl._files import versions as package_versions
 from dgp_ppl._static_key import SameObject, static_key
 
-__all__ = ["Identity", "digest", "norms", "program_versions", "raw", "with_noise"]
+__all__ = ["ROUNDINGS", "Identity", "digest", "raw", "with_noise"]
+
+ROUNDINGS = (0.0, 1.0, -1.0)
 
 _PROGRAM_PACKAGES = ("jax", "jaxlib", "numpyro", "optax", "dgp_ppl")
 _PLAIN_TYPES = (bool, int, float, str, type(None))
 
 
-class Identity(NamedTuple):
+class Identity:
     """What tells a run from others.
 
-    Attributes:
-        settings: plain values by name. Lists of floats count to 1e-5, others exactly.
+    Args:
         program: traces the program of its steps. It counts where the versions are the same.
-        numbers: computes numbers of this program, of state or params with `with_noise` of this
-            rounding. They count where the versions differ.
-        versions: of the packages that make the program, and the devices that it is for.
+        results: returns what the program makes `with_noise` of this rounding; where the versions
+            differ, its norms count.
+        first: the first state.
+        arguments: of the model.
+        versions: what else the program depends on, besides packages and the platform.
+        **settings: plain values.
     """
 
-    settings: dict[str, Any]
-    program: Callable[[], ClosedJaxpr]
-    numbers: Callable[[float], list[float]]
-    versions: dict[str, str]
+    def __init__(
+        self, program: Callable[[], ClosedJaxpr], results: Callable[[float], Any], first: Any,
+        arguments: Any, versions: Mapping[str, Any] = types.MappingProxyType({}), **settings: Any,
+    ) -> None:  # fmt: skip
+        self.program, self.results = program, results
+        plain = {n: a.item() if hasattr(a, "item") else a for n, a in settings.items()}
+        self.settings = plain | {"arguments": digest(arguments), "start": norms(first)}
+        self.versions = {n: v for n, v in package_versions().items() if n in _PROGRAM_PACKAGES}
+        self.versions |= {n: str(v) for n, v in versions.items()}
+        self.versions["platform"] = jax.default_backend()
 
-    def measured(self) -> tuple[list[float], list[float]]:
-        """Return the numbers, and how far they may be off under other versions.
+    def numbers(self) -> tuple[list[float], list[float]]:
+        """Return norms of results, and how far they may be off under other versions.
 
         That is 1e-5, and 20 times what a change of the inputs by their rounding error makes:
         between compilers, numbers of ill-conditioned programs were up to 6 times as far off.
         """
-        value, *others = (np.asarray(self.numbers(rounding)) for rounding in (0.0, 1.0, -1.0))
-        spread = np.max([np.abs(a - value) for a in others], axis=0)
-        return value.tolist(), (1e-5 * np.abs(value) + 20 * spread).tolist()
-
-
-def program_versions(**others: Any) -> dict[str, str]:
-    """Return the versions of the packages that make a program, and the platform it runs on."""
-    found = {n: v for n, v in versions().items() if n in _PROGRAM_PACKAGES}
-    return found | {"platform": jax.default_backend()} | {n: str(v) for n, v in others.items()}
+        value, *others = (np.asarray(norms(self.results(rounding))) for rounding in ROUNDINGS)
+        with np.errstate(invalid="ignore"):
+            spread = np.max([np.abs(a - value) for a in others], axis=0)
+        return value.tolist(), (1e-5 * value + 20 * spread).tolist()
 
 
 def norms(tree: Any) -> list[float]:
-    """Return the Euclidean norm of each array of numbers that are not integers."""
+    """Return the norm of each array that has no integers."""
     arrays = [np.asarray(a) for a in map(raw, jax.tree.leaves(tree))]
     return [float(np.linalg.norm(a.astype(float))) for a in arrays if a.dtype.kind not in "iub"]
 

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import lax, random
-from jax.extend.core import ClosedJaxpr
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 from numpyro import handlers
@@ -53,7 +52,7 @@ class ExpectationMaximization:
         averaged = Potential(partial(_with_expected_log_likelihood, kernel.model))
         weighted = ((averaged, expected), (kernel.potential, 1 - expected))
         self.energies = [(energy, weight) for energy, weight in weighted if weight]
-        self._advance = StepProgram(self._iterations)
+        self.program = StepProgram(self._iterations)
 
     def params(self, unconstrained: Params) -> Params:
         """Return the constrained params."""
@@ -72,12 +71,8 @@ class ExpectationMaximization:
             The new state, and the potential energy at each iteration, averaged over the chains.
         """
         num = min(_ITERATIONS_PER_CALL, most)
-        state, parts = self._advance(state, num, self.data)
+        state, parts = self.program(state, num, self.data)
         return state, np.concatenate([np.asarray(part)[:done] for part, done in parts])
-
-    def trace(self, state: EMState) -> ClosedJaxpr:
-        """Return the traced program of the iterations."""
-        return self._advance.trace(state, self.data)
 
     def _iterations(
         self, state: EMState, num: Any, _: Any, data: CallArrays

@@ -32,7 +32,7 @@ from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference.programs._data import check_data
 from dgp_ppl.inference.programs._optimizer import default_optimizer
 from dgp_ppl.inference.runs._checkpoint import folder_of
-from dgp_ppl.inference.runs._identity import Identity, digest, norms, program_versions, with_noise
+from dgp_ppl.inference.runs._identity import Identity, with_noise
 from dgp_ppl.inference.runs._loop import Block, run_blocks
 from dgp_ppl.inference.runs._pickling import Portable
 from dgp_ppl.inference.runs._summary import Summarized, list_arrays, list_losses
@@ -141,11 +141,11 @@ def fit_mcem(
     check_key("fit_mcem", key)
     if not isinstance(expected, Real) or not 0 <= expected <= 1:
         raise ValueError(f"fit_mcem: expected is {expected}, wanted a number between 0 and 1")
-    counts = {
+    numbers = {
         "steps": steps, "window": window, "num_samples": num_samples, "thinning": thinning,
         "num_chains": num_chains, "every": every,
     }  # fmt: skip
-    for name, value in counts.items():
+    for name, value in numbers.items():
         check_count("fit_mcem", name, value)
     check_positive("fit_mcem", "learning_rate", learning_rate)
     begun = time.perf_counter()
@@ -173,18 +173,13 @@ def fit_mcem(
         first = kernel.init(keys, steps, None, *with_params(em.params(unconstrained), call))
         state = em.init(key_em, first, window, unconstrained)
         if folder is not None:
-            settings = {
-                "kernel": type(kernel).__name__, "steps": int(steps), "window": int(window),
-                "num_chains": int(num_chains), "learning_rate": float(learning_rate),
-                "expected": float(expected), "start": norms((first.unconstrained, unconstrained)),
-                "arguments": digest((key, given or None, args, kwargs)),
-            }  # fmt: skip
-
-            def numbers(rounding: float) -> list[float]:
-                return norms(em.advance(with_noise(state, 0, rounding), 1)[0])
-
-            versions = program_versions()
-            folder.identity = Identity(settings, lambda: em.trace(state), numbers, versions)
+            folder.identity = Identity(
+                lambda: em.program.trace(state, em.data),
+                lambda rounding: em.advance(with_noise(state, 0, rounding), 1)[0],
+                (first.unconstrained, unconstrained), (key, given or None, args, kwargs),
+                kernel=type(kernel).__name__, steps=steps, window=window, num_chains=num_chains,
+                learning_rate=learning_rate, expected=expected,
+            )  # fmt: skip
 
         def advance(state: EMState, done: int) -> Block:
             state, energies = em.advance(state, steps - done)

@@ -22,13 +22,7 @@ from dgp_ppl._typing import PRNGKey
 from dgp_ppl.inference.programs._data import check_data
 from dgp_ppl.inference.runs._blocks import blocks, runs_on_cpu
 from dgp_ppl.inference.runs._checkpoint import folder_of
-from dgp_ppl.inference.runs._identity import (
-    Identity,
-    digest,
-    norms,
-    program_versions,
-    with_noise,
-)
+from dgp_ppl.inference.runs._identity import Identity, with_noise
 from dgp_ppl.inference.runs._loop import Block, run_blocks
 from dgp_ppl.inference.samplers._chains import Chains, run_lines
 from dgp_ppl.inference.samplers._vectorized import VectorizedKernel
@@ -137,18 +131,13 @@ def run_mcmc(
         program = _Program(kernel, call, fields, state, max(1, _STEPS_PER_CALL // thinning))
         total = num_warmup + num_samples * thinning
         if folder is not None:
-            settings = {
-                "kernel": type(sampler).__name__, "num_warmup": int(num_warmup),
-                "thinning": int(thinning), "num_chains": int(num_chains), "fields": list(fields),
-                "arguments": digest((key, init_params, start, args, kwargs)),
-                "start": norms(kernel.fields(state, fields[:1])),
-            }  # fmt: skip
-
-            def numbers(rounding: float) -> list[float]:
-                return norms(program.advance(with_noise(state, 0, rounding), 1, 1)[0])
-
-            traced = lambda: program.trace(state, thinning)  # noqa: E731
-            folder.identity = Identity(settings, traced, numbers, program_versions())
+            folder.identity = Identity(
+                lambda: program.trace(state),
+                lambda rounding: program.advance(with_noise(state, 0, rounding), 1, 1)[0],
+                kernel.fields(state, fields[:1]), (key, init_params, start, args, kwargs),
+                kernel=type(sampler).__name__, num_warmup=num_warmup, thinning=thinning,
+                num_chains=num_chains, fields=list(fields),
+            )  # fmt: skip
 
         def advance(state: Any, steps: int) -> Block:
             if steps < num_warmup:
@@ -229,11 +218,10 @@ class _Program:
         kept = [[np.asarray(a)[:length] for a in columns] for columns, length in parts]
         return state, [np.concatenate(c) for c in zip(*kept, strict=True)]
 
-    def trace(self, state: Any, thinning: int) -> ClosedJaxpr:
+    def trace(self, state: Any) -> ClosedJaxpr:
         """Return the traced program; on a CPU it is the one of all steps and draws."""
-        if runs_on_cpu(state):
-            return self._counted.trace(state, 1, thinning, self.data)
-        return self._static.trace(state, 1, 1, self.data)
+        program = self._counted if runs_on_cpu(state) else self._static
+        return program.trace(state, 1, 1, self.data)
 
     def by_name(self, columns: list[np.ndarray]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return latent sites and other fields by name, from the arrays of `advance`."""

@@ -25,7 +25,6 @@ from dgp_ppl.datasets.rows._order import seed_of
 from dgp_ppl.inference._params import checked_params, set_up_guide
 from dgp_ppl.inference.programs._data import check_data, explain_data, row_check
 from dgp_ppl.inference.runs._checkpoint import RunFolder, folder_of
-from dgp_ppl.inference.runs._identity import digest
 from dgp_ppl.inference.svi._choice import BOUND_DRAWS, bound_losses, first_states, train
 from dgp_ppl.inference.svi._ending import warn_of_bad_ending
 from dgp_ppl.inference.svi._feed import Feed, random_feed, source_of
@@ -190,22 +189,13 @@ def fit(
         if devices is not None:
             loop, data = divided_loop("fit", loop, devices, states, data, num_data)
         if folder is not None:
-            values: Any = problem.starts if len(states) > 1 else problem.starts[0]
-            values = values if goes_on is None else goes_on.state
-            settings: dict[str, Any] = {
-                "guide": type(guide).__name__, "loss": type(loop.svi.loss).__name__,
-                "steps": int(steps), "learning_rate": float(learning_rate),
-                "arguments": digest((key, values, call.args, call.kwargs)),
-            }  # fmt: skip
-            if source is not None:
-                settings["source"] = source[0].identity()
+            values: Any = problem.starts if goes_on is None else goes_on.state
             folder.identity = loop.identity(
-                states,
-                data,
-                settings,
-                mesh=devices and devices.size,
-                read_at_once=feed and feed.length,
-            )
+                states, data, (key, values, call.args, call.kwargs), steps=steps,
+                learning_rate=learning_rate, guide=type(guide).__name__,
+                source=source and source[0].identity(),
+                versions={"mesh": devices and devices.size, "steps read": feed and feed.length},
+            )  # fmt: skip
         first, outcome = train(
             loop, states, feed or data, steps=steps, num_data=num_data, progress=progress,
             folder=folder, every=every,

@@ -28,7 +28,7 @@ from dgp_ppl._typing import Params
 from dgp_ppl.core._minibatch import padded
 from dgp_ppl.inference.runs._blocks import PassProgram, StepProgram
 from dgp_ppl.inference.runs._checkpoint import RunFolder
-from dgp_ppl.inference.runs._identity import Identity, norms, program_versions, with_noise
+from dgp_ppl.inference.runs._identity import Identity, with_noise
 from dgp_ppl.inference.runs._summary import program_name
 from dgp_ppl.inference.svi._feed import Feed, at_step
 
@@ -81,20 +81,19 @@ class TrainingLoop:
         return 1
 
     def identity(
-        self, states: Sequence[SVIState], data: CallArrays, settings: dict[str, Any], **others: Any
+        self, states: Sequence[SVIState], data: CallArrays, arguments: Any, **others: Any
     ) -> Identity:
         """Return what a fit from these first states is known by."""
         begin = jax.jit(self.svi.optim.init)
 
-        def numbers(rounding: float) -> list[float]:
+        def step(rounding: float) -> Any:
             # At its first params q is often the prior, and hidden layers do not show in the loss.
             params = with_noise(self.unconstrained(states[0]), 0.1, rounding)
-            state, losses = self.advance(states[0]._replace(optim_state=begin(params)), data, 1)
-            return [float(losses[0, 0]), *norms(state.optim_state)]
+            return self.advance(states[0]._replace(optim_state=begin(params)), data, 1)
 
-        settings |= {"first_state": norms(states)}
+        loss = type(self.svi.loss).__name__
         traced = lambda: self.trace(states[0], data)  # noqa: E731
-        return Identity(settings, traced, numbers, program_versions(**others))
+        return Identity(traced, step, states, arguments, loss=loss, **others)
 
     def trace(self, state: SVIState, data: CallArrays) -> ClosedJaxpr:
         """Return the traced program of the steps."""

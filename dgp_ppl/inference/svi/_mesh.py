@@ -25,7 +25,7 @@ from dgp_ppl._partition import CallArrays
 from dgp_ppl.core._minibatch import rows_on
 from dgp_ppl.inference.runs._blocks import StepProgram
 from dgp_ppl.inference.runs._checkpoint import RunFolder
-from dgp_ppl.inference.runs._identity import digest
+from dgp_ppl.inference.runs._identity import ROUNDINGS, digest
 from dgp_ppl.inference.svi._loop import TrainingLoop
 
 __all__ = ["MeshLoop", "SharedFolder", "checked_mesh", "divided_loop"]
@@ -100,8 +100,8 @@ class SharedFolder(RunFolder):
 
     def _read(self, state: Any) -> tuple[int, list[list[np.ndarray]], Any]:
         # All processes compute them together, also those that see no folder.
-        numbers = {r: self.identity.numbers(r) for r in (0.0, 1.0, -1.0)}
-        self.identity = self.identity._replace(numbers=numbers.__getitem__)
+        results = {rounding: self.identity.results(rounding) for rounding in ROUNDINGS}
+        self.identity.results = results.__getitem__
         found = super()._read(state)
         if _differ(np.asarray(found[0])):
             raise DataError(

@@ -108,7 +108,7 @@ def test_a_fit_that_continues_another(tmp_path):
     first = shallow(6)
     whole = shallow(6, start=first)
     assert_same(shallow(6, start=first, checkpoint=tmp_path), whole)
-    with pytest.raises(dgp.DataError, match="holds another run: its arguments, first_state differ"):
+    with pytest.raises(dgp.DataError, match="holds another run: its arguments, start differ"):
         shallow(6, start=shallow(5), checkpoint=tmp_path)
 
 
@@ -149,7 +149,7 @@ def test_another_fit_in_the_folder(tmp_path, monkeypatch):
         with pytest.raises(dgp.DataError, match=f"holds another run: its {differing}.* differ; t"):
             fitted(tmp_path, **options)
     # Under other versions, losses and gradients tell.
-    monkeypatch.setattr(_identity, "versions", lambda: {"jax": "0.0", "dgp_ppl": "0.0"})
+    monkeypatch.setattr(_identity, "package_versions", lambda: {"jax": "0.0", "dgp_ppl": "0.0"})
     for options in ({"feature": jnp.tanh}, {"scale": 1.001}):
         with pytest.raises(dgp.DataError, match="its losses or gradients differ"):
             fitted(tmp_path, **options)
