@@ -189,8 +189,7 @@ class RunFolder:
         kept = f"it keeps the first {self.steps} steps" if self.parts else "nothing has been run"
         return DataError(
             f"{self.path} cannot be written: {error.strerror or error}; {kept}. Make room there or "
-            "change its permissions, and make the same call again to go on"
-            + ("" if self.parts else ", or take another folder")
+            "change its permissions, and make the same call again; or take another folder"
         )
 
     def _load(self, path: Path) -> list[np.ndarray]:
@@ -225,7 +224,7 @@ def _damaged(path: Path, error: object) -> DataError:
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Return whether values are equal; floats in lists may differ by a rounding error."""
+    """Return whether values are equal; floats in lists may differ by rounding errors."""
     if isinstance(b, list) and b and isinstance(b[0], float):
         return isinstance(a, list) and len(a) == len(b) and np.allclose(a, b, 1e-3, equal_nan=True)
     return a == b
@@ -235,8 +234,6 @@ def _like(saved: np.ndarray, leaf: Any) -> Array:
     """Return the saved array with the leaf's type."""
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         return random.wrap_key_data(jnp.asarray(saved), impl=random.key_impl(leaf))
-    if (
-        getattr(leaf, "weak_type", False) and not saved.shape
-    ):  # else the program would be traced once more
+    if getattr(leaf, "weak_type", False) and not saved.shape:  # else it would be traced again
         return jnp.asarray(saved.item())
     return jnp.asarray(saved, leaf.dtype)
