@@ -10,6 +10,7 @@ from numbers import Real
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from numpyro.primitives import Messenger
@@ -91,7 +92,8 @@ def checked_call(
     names += map(str, range(len(names), len(args)))
     # A source of rows stands for several arguments.
     streamed = any(type(a).__module__.startswith("dgp_ppl.datasets") for a in args)
-    for program in () if streamed else (model, getattr(guide, "model", None)):
+    programs: tuple[Any, ...] = () if streamed else (model, getattr(guide, "model", None))
+    for program in programs:
         plain = program.func if isinstance(program, partial) else program
         if inspect.isfunction(plain) and not hasattr(plain, "__wrapped__"):
             signature = inspect.signature(program)
@@ -125,7 +127,7 @@ def _is_data(value: Any) -> bool:
 
 def as_array(caller: str, name: str, value: Any) -> Any:
     """Return real numbers as an array: JAX's arrays as they are, others as NumPy's."""
-    if isinstance(value, jax.Array) and not jax.dtypes.issubdtype(value.dtype, np.complexfloating):
+    if isinstance(value, jax.Array) and not jnp.issubdtype(value.dtype, np.complexfloating):
         return value
     columns = getattr(value, "column_names", getattr(value, "columns", None))
     if columns is not None and _is_data(value):
@@ -157,18 +159,15 @@ def as_array(caller: str, name: str, value: Any) -> Any:
     return array
 
 
-def check_inputs(caller: str, x: Any, name: str = "x", numbers: np.ndarray | None = None) -> Any:
-    """Return inputs as an array; raise unless they are finite numbers. Traced ones are not checked.
-
-    `numbers` are the rows' numbers, [N], if they are not 0 ... N - 1.
-    """
+def check_inputs(caller: str, x: Any, name: str = "x") -> Any:
+    """Return inputs as an array; raise unless they are finite numbers, or traced."""
     array = as_array(caller, name, x)
     if is_traced(array):
         return array
     values = np.asarray(array)
     if values.dtype.kind == "f" and values.ndim and (bad := ~np.isfinite(values)).any():
         raise DataError(
-            f"{caller}: {name} is NaN or infinite in {bad_rows(bad, numbers)}; fill in these "
+            f"{caller}: {name} is NaN or infinite in {bad_rows(bad)}; fill in these "
             "values (dgp_ppl.datasets.Preprocessor does), or leave out these rows"
         )
     return array

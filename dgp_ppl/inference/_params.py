@@ -140,7 +140,7 @@ def _shapes_of(
     partition: Partition, treedef: Any, shapes: tuple[Any, ...], new_rows: bool
 ) -> Declared:
     """Run the programs on shapes, and return the shapes of their params."""
-    found: dict[str, dict[str, Any]] = {"model": {}, "guide": {}, "constraints": {}}
+    found: dict[str, Any] = {"model": {}, "guide": {}, "constraints": {}}
 
     def run(data: CallArrays) -> None:
         call, programs = partition.join(data), {"model": partition.model}

@@ -65,7 +65,7 @@ def make_stack(
     """
     check_inducing(model, z)
     check_count(model, "out", out)
-    makers = list(kernel) if isinstance(kernel, list | tuple) else [kernel] * len(z)
+    makers: list[Any] = [*kernel] if isinstance(kernel, list | tuple) else [kernel] * len(z)
     for maker in makers:
         if not callable(maker) or isinstance(maker, type | Kernel | PerOutput):
             raise TypeError(
@@ -115,8 +115,8 @@ def make_stack(
 
 def check_inducing(model: str, z: Any) -> None:
     """Raise unless there is an array of inducing inputs for each layer."""
-    layers = z if isinstance(z, list | tuple) or jnp.ndim(z) > 2 else ()
-    shapes = [getattr(a, "shape", ()) for a in layers]
+    layers: Any = z if isinstance(z, list | tuple) or jnp.ndim(z) > 2 else ()
+    shapes: list[Any] = [getattr(a, "shape", ()) for a in layers]
     if not shapes or any(len(s) not in (2, 3) or not s[-2] for s in shapes):
         kinds = [getattr(a, "shape", type(a).__name__) for a in layers]
         got = kinds if len(kinds) else f"{type(z).__name__}{list(getattr(z, 'shape', ()))}"

@@ -105,7 +105,8 @@ def predict(
     check_key("predict", key)
     check_count("predict", "num_samples", num_samples)
     x = check_inputs("predict", x)
-    (_, *args), kwargs = checked_call("predict", model, guide, (x, *args), kwargs)
+    call = checked_call("predict", model, guide, (x, *args), kwargs)
+    args, kwargs = call.args[1:], call.kwargs
     if chunk_size is not None:
         check_count("predict", "chunk_size", chunk_size)
     if standardizer is not None:
@@ -115,13 +116,13 @@ def predict(
         raise ValueError(f"predict: x has shape {inputs.shape}, wanted [N, D] with N >= 1")
     draws: dict[str, Array] = {}
     chains = None
-    posterior_samples = draws_of("predict", posterior_samples)
-    if isinstance(posterior_samples, Chains):
-        chains = posterior_samples.spaced(max(1, num_samples // posterior_samples.shape[0]))
-        posterior_samples = chains.get_samples()
+    samples = draws_of("predict", posterior_samples)
+    if isinstance(samples, Chains):
+        chains = samples.spaced(max(1, num_samples // samples.shape[0]))
+        samples = chains.get_samples()
         num_samples = chains.shape[0] * chains.shape[1]
-    if posterior_samples is not None:
-        for n, a in posterior_samples.items():
+    if samples is not None:
+        for n, a in samples.items():
             draws[n] = jnp.asarray(as_array("predict", f"posterior_samples[{n!r}]", a))
         totals = sorted({(*a.shape, 0)[0] for a in draws.values()})
         if len(totals) != 1 or not totals[0]:

@@ -5,6 +5,7 @@ import inspect
 import pkgutil
 import warnings
 from functools import partial
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -67,7 +68,7 @@ def test_inputs_that_are_not_finite():
         shallow_of(x)
 
 
-def shallow_of(x, y=Y, guide=SHALLOW):
+def shallow_of(x, y: Any = Y, guide: Any = SHALLOW):
     return dgp.fit(KEY, svgp, guide, x, y, z=Z, steps=4, progress=False)
 
 
@@ -90,6 +91,7 @@ class Frame:
         return np.asarray(X)
 
 
+deep_gp: Any = models.deep_gp  # with arguments of other types
 MASKED = np.ma.masked_array(np.asarray(X), mask=np.asarray(X) == X[3])
 NEGATIVE = {"l1.variance": -1.0}
 F = dgp.Marginals(jnp.zeros((3, 1)), jnp.ones((3, 1)))
@@ -102,7 +104,7 @@ def bad_arguments():
     def predict(x=X, **options):
         return dgp.predict(KEY, svgp, SHALLOW, **{"params": fit, "x": x, "z": Z} | options)
 
-    def fit_to(x=X, y=Y, model=svgp, guide=SHALLOW, **options):
+    def fit_to(x: Any = X, y: Any = Y, model: Any = svgp, guide: Any = SHALLOW, **options):
         options = {"z": Z, "steps": 4, "progress": False} | options
         return dgp.fit(KEY, model, guide, x, y, **options)
 
@@ -142,7 +144,7 @@ def bad_arguments():
         ("model is the class MeanField, wanted", lambda: fit_to(model=dgp.MeanField)),
         ("argument 'z'; its arguments are .'x', 'y'.", lambda: fit_to(model=lambda x, y: None)),
         ("z is .*0, 1.*, wanted an array .M, D. with M >= 1", lambda: fit_to(z=Z[:0])),
-        ("z is .*6, 1.*, wanted an array", lambda: models.deep_gp(X, z=Z)),
+        ("z is .*6, 1.*, wanted an array", lambda: deep_gp(X, z=Z)),
         ("noise is nan, wanted finite numbers within", lambda: fit_to(noise=np.nan)),
         ("noise is 0.0, wanted finite numbers within", lambda: fit_to(noise=0.0)),
         ("noise is None, wanted", lambda: fit_to(noise=None)),
