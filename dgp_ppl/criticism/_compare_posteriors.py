@@ -129,9 +129,9 @@ def compare_posteriors(
         found = approximation.sample_posterior(
             key_draw, values, *args, sample_shape=(num_draws,), **kwargs
         )
-        shape = _NUM_GROUPS, num_draws // _NUM_GROUPS
+        groups = _NUM_GROUPS, num_draws // _NUM_GROUPS
         draws = Chains({
-            n: np.asarray(a)[: math.prod(shape)].reshape(*shape, *a.shape[1:])
+            n: np.asarray(a)[: math.prod(groups)].reshape(*groups, *a.shape[1:])
             for n, a in found.items()
         })  # fmt: skip
     for name, samples in draws.samples.items():

@@ -87,7 +87,8 @@ def _adaptation(density: FlatDensity, target: float) -> Any:
     """Return the search as one of BlackJAX's adaptations."""
     from blackjax.base import AdaptationAlgorithm
 
-    return AdaptationAlgorithm(partial(_search, density, target=target))
+    search: Any = partial(_search, density, target=target)
+    return AdaptationAlgorithm(search)
 
 
 def _search(
@@ -110,7 +111,8 @@ def _search(
     key_scales, key_first, key_short, key_long = random.split(key, 4)
     key_start, key_unadjusted = random.split(key_scales)
     # Steps without adjustment cost far less than trajectories, so there are more of them.
-    unadjusted, found, *_ = blackjax.mclmc_find_L_and_step_size(
+    find: Any = blackjax.mclmc_find_L_and_step_size
+    unadjusted, found, *_ = find(
         blackjax.mclmc.build_kernel(), 4 * num_steps,
         blackjax.mclmc.init(position, density, key_start), key_unadjusted, logdensity_fn=density,
         frac_tune1=0.25, frac_tune2=0.55, frac_tune3=0.0, desired_energy_var=5e-4,
