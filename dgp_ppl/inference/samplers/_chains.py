@@ -34,7 +34,7 @@ _SHORT = (
     "steps are too short for the posterior: warm up for longer, in float64, or in the reference "
     "space of a fit (dgp_ppl.transported)"
 )
-_HOT = "Try a longer num_warmup (more steps in fit_mcem), or SGHMC with a smaller step_size"
+_HOT = "try a longer num_warmup (more steps in fit_mcem), or SGHMC with a smaller step_size"
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

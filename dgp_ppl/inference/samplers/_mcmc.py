@@ -162,9 +162,10 @@ def run_mcmc(
             run.interrupt
         )
     if bad := [line for line in run_lines(chains) if line[2] == "bad"]:
+        cure = bad[0][3]
         warnings.warn(
             "run_mcmc: these draws are not from the posterior: "
-            f"{'; '.join(value for _, value, _, _ in bad)}. {bad[0][3]}",
+            f"{'; '.join(value for _, value, _, _ in bad)}. {cure[:1].upper()}{cure[1:]}",
             UserWarning,
             stacklevel=2,
         )

@@ -65,9 +65,9 @@ def cliff():
 @pytest.mark.slow
 def test_a_step_that_is_not_finite_moves_nothing():
     kernel = BlackJAXKernel(cliff, lambda density: blackjax.mclmc(density, 1.0, 0.5))
-    chains = run_mcmc(
-        KEY, kernel, num_warmup=50, num_samples=200, init_params={"x": jnp.zeros(2)}, progress=False
-    )
+    start, sizes = {"x": jnp.zeros(2)}, {"num_warmup": 50, "num_samples": 200}
+    with pytest.warns(UserWarning, match="of the draws diverge"):
+        chains = run_mcmc(KEY, kernel, **sizes, init_params=start, progress=False)
     diverging, x = chains.fields["diverging"][0], chains.samples["x"][0]
     assert (x[:, 0] < 0.5).all()
     assert not diverging.all()
