@@ -176,7 +176,7 @@ def run_lines(chains: Chains) -> Iterator[ChainLine]:
     temperature = np.asarray(chains.fields.get("temperature", ()), np.float64).ravel()
     diverging = float(np.mean(chains.fields.get("diverging", 0)))
     if diverging:
-        bad = diverging > (0.01 if temperature.size else 0.1)
+        bad = diverging > 0.01 if temperature.size else diverging > 0.1 and chains.shape[1] >= _FEW
         cure = _HOT if temperature.size else "raise target_accept_prob; keep scales from zero"
         yield "divergences", f"{diverging:.2g} of the draws diverge", "bad" if bad else "look", cure
     if temperature.size >= _BATCHES:
