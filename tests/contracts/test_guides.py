@@ -249,18 +249,19 @@ def test_predictive_of_the_model_under_its_guide(name):
     assert (abs(draws.mean(axis=0) - prediction.mean) < 4.5 * error).all()
 
 
-RATES = {  # of the guide's, the model's and the diffusion's params: from scratch, and from params
-    "mean_field": ((0.1, 0.03, 0.1), (0.1, 0.03, 0.1)),
-    "global_inducing": ((0.1, 0.03, 0.1), (0.01, 0.003, 0.01)),
-    "diffusion": ((0.1, 0.03, 0.01), (0.001, 0.0003, 0.01)),
+# Of the guide's and the model's params, a period and the diffusion: from scratch, and from params.
+RATES = {
+    "mean_field": ((0.1, 0.03, 0.003, 0.1), (0.1, 0.03, 0.003, 0.1)),
+    "global_inducing": ((0.1, 0.03, 0.003, 0.1), (0.01, 0.003, 0.0003, 0.01)),
+    "diffusion": ((0.1, 0.03, 0.003, 0.01), (0.001, 0.0003, 0.00003, 0.01)),
 }
 
 
 def test_rates_of_a_fit_from_scratch_and_of_one_that_goes_on():
-    params = {n: jnp.zeros(()) for n in ("l1.v.loc", "noise", "diffusion.a")}
+    params = {n: jnp.zeros(()) for n in ("l1.v.loc", "noise", "l1.period", "diffusion.a")}
     for name, both in RATES.items():
         for from_params, wanted in zip((False, True), both, strict=True):
-            guide, own = GUIDES[name](model), frozenset({"noise"})
+            guide, own = GUIDES[name](model), frozenset({"noise", "l1.period"})
             optimizer = guide_optimizer(guide, 0.1, 300, own, from_params=from_params)
             gradient, state = {n: jnp.ones(()) for n in params}, optimizer.init(params)
             change, _ = optimizer.update(gradient, state, params)
