@@ -210,7 +210,8 @@ class FlatDensity:
         program = handlers.seed(self._potential.program, random.PRNGKey(0))
         unconstrained = self.unravel(position)
         with TRACING:
-            return -jnp.asarray(potential_energy(program, *self._call, unconstrained))
+            args, kwargs = self._call
+            return -jnp.asarray(potential_energy(program, args, kwargs, unconstrained))
 
     def parts(self, position: Flat) -> tuple[Array, Array]:
         """Return the log density that `prior_draw` has, and what is left of the whole, [] each.

@@ -182,13 +182,14 @@ def _out_of_range(fn: Any) -> str:
 
 def warn_if_stuck(loop: TrainingLoop, first: Any, outcome: Outcome) -> None:
     """Warn of fits that went nowhere: a huge loss, no param that moved, a scale below zero."""
+    if outcome.before is None:  # all steps are from a checkpoint
+        return
     one, found, num = loop.one if isinstance(loop, ManyFits) else loop, [], loop.num_fits
     trees = loop.unconstrained(first), loop.unconstrained(outcome.state), loop.params(outcome.state)
     begun, ended, seen = (
         [np.asarray(a).reshape(num, -1) for a in jax.tree.leaves(tree)] for tree in trees
     )
-    # Without a last chunk, all steps are from a checkpoint.
-    for i in sorted({*range(num)} - outcome.failures.keys()) if outcome.before else ():
+    for i in sorted({*range(num)} - outcome.failures.keys()):
         moved = any((a[i] != b[i]).any() for a, b in zip(begun, ended, strict=True))
         pairs = [(a[i], c[i]) for a, c in zip(begun, seen, strict=True) if a.shape[1] <= _FEW]
         fell = any((a > 0).all() and (c < 0).any() for a, c in pairs)
