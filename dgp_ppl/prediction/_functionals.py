@@ -243,7 +243,7 @@ def _invert(
 
     def widen(state: Any) -> Any:
         lower, upper, at_lower, at_upper, steps = state
-        width = 2 * (upper - lower)
+        width = jnp.where(steps == 0, 0.0, 2 * (upper - lower))  # first the ends as they are
         lower = jnp.where(at_lower >= 0, lower - width, lower)
         return *with_values(lower, jnp.where(at_upper < 0, upper + width, upper)), steps + 1
 
@@ -275,9 +275,10 @@ def _invert(
     def final_width(lower: Array, upper: Array) -> Array:
         return jnp.maximum(tolerance, 4 * info.eps * jnp.maximum(jnp.abs(lower), jnp.abs(upper)))
 
-    is_open = lambda s: jnp.any((s[2] >= 0) | (s[3] < 0)) & (s[4] < 16)  # noqa: E731
+    is_open = lambda s: jnp.any((s[2] >= 0) | (s[3] < 0)) & (s[4] < 17)  # noqa: E731
     is_wide = lambda s: jnp.any(s[1] - s[0] > final_width(s[0], s[1])) & (s[5] < 120)  # noqa: E731
-    ends = lax.while_loop(is_open, widen, (*with_values(lower, upper), 0))[:4]
+    unknown = jnp.full_like(lower, jnp.inf), jnp.full_like(upper, -jnp.inf)
+    ends = lax.while_loop(is_open, widen, (lower, upper, *unknown, 0))[:4]
     state = lax.while_loop(is_wide, narrow, (*ends, jnp.zeros(jnp.shape(lower), int), 0))
     # Comparisons with NaN are false, so the search would end somewhere.
     lower, upper = (jnp.where(jnp.isnan(state[2] + state[3]), jnp.nan, a) for a in state[:2])

@@ -307,13 +307,6 @@ class Prediction(Summarized, Portable):
             try:
                 found = self._map(functionals.moments)
                 moments = self._original(found[:, 0]), found[:, 1] * np.square(self._y_scale)
-                if not is_traced(found) and np.isnan(found).any():
-                    warnings.warn(
-                        f"site {self.forward_pass.site!r}: {self._classes()[0]} has no mean or "
-                        "variance: NaN; see quantile and interval",
-                        UserWarning,
-                        stacklevel=3,
-                    )
             except NotImplementedError:
                 kind, num = self._classes()
                 if num is not None:
