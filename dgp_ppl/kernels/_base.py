@@ -21,6 +21,7 @@ from jax.tree_util import Partial
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Real
 
+from dgp_ppl._checks import check_count
 from dgp_ppl._typing import AnyArray, Inputs, OtherInputs, PRNGKey
 
 __all__ = [
@@ -135,6 +136,8 @@ class Kernel(eqx.Module):
             ValueError: if a param was substituted by a value with an axis of outputs, and `out` is
                 None.
         """
+        check_count(f"{cls.__name__}.learned", "dim", dim, 0)
+        check_count(f"{cls.__name__}.learned", "out", 1 if out is None else out)
         starts: dict[str, tuple[Any, Any]] = {}
         for field in (f.name for f in dataclasses.fields(cls)):  # type: ignore[arg-type]
             is_scale = field == "lengthscale"

@@ -139,6 +139,7 @@ def bad_arguments():
         ("'y', observed at site 'y', has shape .., wanted", lambda: fit_to(y=1.0)),
         ("site 'y' of dgp_ppl.observe has no data", lambda: fit_to(y=None)),
         ("batch_size is 2.5, wanted an integer", lambda: fit_to(batch_size=2.5)),
+        ("Matern12.learned: dim is 2.5", lambda: kernels.Matern12.learned("l", dim=2.5)),  # type: ignore
         ("num_nodes is 0, wanted at least 1", lambda: dgp.observe(F, dist.Poisson, num_nodes=0)),
         ("guide is the class MeanField, wanted", lambda: fit_to(guide=dgp.MeanField)),
         ("model is the class MeanField, wanted", lambda: fit_to(model=dgp.MeanField)),
