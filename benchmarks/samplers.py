@@ -150,7 +150,8 @@ def mclmc(model: Any, energy_variance: float = 5e-4) -> Any:
             )  # fmt: skip
             return (state, found._asdict()), None
 
-        return AdaptationAlgorithm(search)
+        run: Any = search  # BlackJAX's type of it has no number of steps
+        return AdaptationAlgorithm(run)
 
     return dgp.BlackJAXKernel(model, blackjax.mclmc, adaptation=adaptation)
 
