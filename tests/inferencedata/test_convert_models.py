@@ -182,7 +182,7 @@ def test_what_is_wrong_is_named():
         ((Y,), {"samples": good, "coords": {"data": [1]}}, f"1 labels of 'data', wanted {N}"),
     ]
     for args, options, words in wrong:
-        with pytest.raises(ValueError, match=words):
+        with pytest.raises((TypeError, ValueError), match=words):
             tree_of(line, X, *args, **options)
 
 

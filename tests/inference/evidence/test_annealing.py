@@ -93,7 +93,7 @@ def test_from_the_prior(target):
     The evidence that the bound has is lower, because it averages noise.
     """
     assert tiny_evidence(bound=True) < tiny_evidence() - 1
-    far = TINY | {"l1.v.loc": jnp.full((1, 1), 30.0), "l2.v.loc": jnp.full((1, 1), np.nan)}
+    far = TINY | {"l1.v.loc": jnp.full((1, 1), 30.0), "l2.v.loc": jnp.full((1, 1), 3e38)}
     found = annealed(
         tiny, dgp.MeanField(tiny), far, X, Y, target=target, start="prior", temperatures=100,
         num_particles=64, num_noise=32,
