@@ -83,7 +83,8 @@ def check_fit(
         key: random key.
         model: the model.
         guide: its fitted guide; None for a sampler.
-        *args: the model's arguments: x and y by position, or `Rows`.
+        *args: the model's arguments: x and y by position, or `Rows`. Of more than 500 `Rows` the
+            others are not read: no k-hat, no gap of the bound, and no sd of q's parts.
         test: the prediction of held-out rows and their targets, for coverage and PIT.
         posterior_samples: draws of a sampler, as for `predict`; `Chains` have lines of their own.
         num_weights: number of importance weights for k-hat; 0 leaves it out.
@@ -131,7 +132,7 @@ def check_fit(
         table = np.column_stack(tuple(both))
         share = 1 - len(np.unique(table, axis=0)) / len(table)
         lines.append(checked("repeated rows", share, f"{share:.1%}"))
-    if isinstance(guide, LayerGuide):
+    if isinstance(guide, LayerGuide) and len(args[0]) == num_data:
         call, names = Call(args, kwargs), [n for n, layer in layers.items() if layer["observed"]]
         lines += curvature_lines(key, guide, p.params, call, names)
         if num_weights and (tail := khat(key, guide, model, p.params, call, num_weights)):

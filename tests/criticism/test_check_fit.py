@@ -258,5 +258,8 @@ def test_the_table():
     assert check.verdict in ("good", "look", "bad")
     assert str(check).startswith("look  steps")
     assert {"k-hat", "outliers", "repeated rows", "float32"} <= verdicts(check.lines).keys()
+    rows = dgp.Rows.from_arrays(*(np.resize(a, (501, *a.shape[1:])) for a in (X, Y)))
+    check = dgp.check_fit(shallow(), KEY, models.svgp, SHALLOW, rows, z=Z, num_weights=100)
+    assert "k-hat" not in verdicts(check.lines)  # which wants all rows
     with pytest.raises(ValueError, match="wanted x and y"):
         dgp.check_fit(shallow(), KEY, models.svgp, SHALLOW, X, z=Z)
