@@ -27,10 +27,11 @@ __all__ = [
     "unknown_params", "warn_if_blurred", "warn_of_nan",
 ]  # fmt: skip
 
-# Rounding of a column of inputs, in its standard deviations: may merge values, and merges them.
+# Rounding of a column of inputs, in its standard deviations: may merge values, and does.
 _LEAST_ROUNDING, _MOST_ROUNDING = 1e-6, 1e-3
 _MOST_ROWS = 5
-_SOME = 200_000  # entries that say whether inputs are blurred
+_SOME = 200_000  # entries whose mean and standard deviation say whether inputs may be blurred
+_FEW = 2_000  # rows whose gaps say whether they are; random ones of more rows lie closer together
 
 
 def check_count(caller: str, name: str, value: object, minimum: int = 1) -> None:
@@ -183,9 +184,12 @@ def warn_if_blurred(caller: str, x: Any, stacklevel: int) -> None:
     mean, sd = some.mean(axis=0), some.std(axis=0)
     rounding = np.finfo(dtype).eps * np.abs(mean) / np.where(sd > 0, sd, np.inf)
     for i in np.flatnonzero(rounding > _LEAST_ROUNDING):
-        values = np.unique(np.asarray(x)[: 10 * _SOME, i].astype(np.float64))
-        kept = len(np.unique(values.astype(dtype))) / len(values)
-        if kept < 0.99 or rounding[i] > _MOST_ROUNDING:
+        values = np.unique(np.asarray(x)[:_FEW, i].astype(np.float64))
+        gaps = np.diff(values)
+        steps = gaps / gaps.min(initial=np.inf)
+        on_grid = (abs(steps - steps.round()) < 1e-2).all()  # in any order of the rows
+        gap = gaps.min(initial=np.inf) if on_grid else np.median(gaps)
+        if gap < np.spacing(abs(mean[i]).astype(dtype)) or rounding[i] > _MOST_ROUNDING:
             warnings.warn(
                 f"{caller}: column {i} of x has mean {mean[i]:g} and standard deviation {sd[i]:g}, "
                 f"so {dtype.name} cannot tell near values apart; subtract a constant from the "

@@ -181,10 +181,14 @@ def test_lists_and_series_are_arrays():
 
 def test_inputs_that_float32_cannot_tell_apart():
     """Such as minutes, but not months, since 1970; of few rows half an hour is near."""
-    for start, step, num, blurred in (
-        (1.7e9, 60.0, 300_000, True), (1.7e9, 1800.0, 20, True), (1970, 1 / 12, 600, False),
+    rng = np.random.default_rng(0)
+    minutes = 1.7e9 + 60 * np.arange(300_000.0)
+    for x, blurred in (
+        (minutes, True), (rng.permutation(minutes), True), (1.7e9 + 1800 * np.arange(20.0), True),
+        (1970 + np.arange(600) / 12, False), (rng.normal(100, 10, 200_000), False),
+        (rng.normal(1000, 10, 200_000).round(2), False), (np.full(5, 1e9), False),
     ):  # fmt: skip
-        x = start + step * np.arange(num)[:, None]
+        x, num = x[:, None], len(x)
         with warnings.catch_warnings(record=True) as found:
             warnings.simplefilter("always")
             check_data("fit", svgp, dgp.inference.Call((x, np.zeros(num)), {"z": x[:3]}))
