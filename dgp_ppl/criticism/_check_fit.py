@@ -100,10 +100,10 @@ def check_fit(
     num_data = len(args[0]) if args else 0
     if num_data and isinstance(args[0], Rows):
         args = (*args[0].take(_some(num_data)), *args[1:])
-    elif len(args) < 2:
+    if len(args) < 2 or args[1] is None:
         raise ValueError(
-            f"check_fit: got {len(args)} positional arguments of the model, wanted x and y by "
-            "position"
+            "check_fit: y is missing among the model's arguments, wanted x and y by position: "
+            "check_fit(fit, key, model, guide, x, y)"
         )
     kwargs.pop("batch_size", None)
     lines: list[Line] = []

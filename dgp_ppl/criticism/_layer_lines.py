@@ -83,13 +83,13 @@ def layer_lines(layers: dict[str, Any], noise: float, sd: float, share: float) -
     """
     host = {n.removesuffix(".v"): _on_host(layer) for n, layer in layers.items()}
     observed = [layer for layer in host.values() if layer["observed"]]
-    dtype = observed[0]["x"].dtype
+    dtype = next(iter(host.values()))["x"].dtype
     for check in (_use, _scales, _spread, _jitter, partial(_rounding, sd=sd)):
         found = {n: check(layer, share) for n, layer in host.items()}  # type: ignore[operator]
         yield from worst(
             line._replace(value=f"{n}: {line.value}") for n, ls in found.items() for line in ls
         )
-    if np.isfinite(noise):
+    if observed and np.isfinite(noise):
         yield noise_line(noise, float(sum(layer["prior"].mean() for layer in observed)), dtype)
         left = sum(np.maximum(layer["residual"], 0.0).sum() / len(layer["x"]) for layer in observed)
         gain = float(left) / (2 * noise)

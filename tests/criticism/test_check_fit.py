@@ -251,6 +251,8 @@ def test_each_fault_of_a_layer_has_its_line():
     assert found(mean=np.ones((40, 1), np.float32)) == {"float32"}
     assert found(noise=1e-6) == {"noise at its floor", "inducing inputs"}
     assert found(noise=0.04) == {"inducing inputs"}
+    last = record()  # Marginals that a model makes of a draw are of no layer
+    assert found(noise=1e-6) == set()
 
 
 def test_the_table():
@@ -261,5 +263,6 @@ def test_the_table():
     rows = dgp.Rows.from_arrays(*(np.resize(a, (501, *a.shape[1:])) for a in (X, Y)))
     check = dgp.check_fit(shallow(), KEY, models.svgp, SHALLOW, rows, z=Z, num_weights=100)
     assert "k-hat" not in verdicts(check.lines)  # which wants all rows
-    with pytest.raises(ValueError, match="wanted x and y"):
-        dgp.check_fit(shallow(), KEY, models.svgp, SHALLOW, X, z=Z)
+    for missing in ((), (None,)):
+        with pytest.raises(ValueError, match="wanted x and y"):
+            dgp.check_fit(shallow(), KEY, models.svgp, SHALLOW, X, *missing, z=Z)
