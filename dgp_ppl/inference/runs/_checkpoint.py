@@ -30,7 +30,8 @@ except ImportError:  # Windows, where only this process's own runs are kept apar
 __all__ = ["RunFolder", "folder_of"]
 
 _LATEST, _LOCK = "latest.json", "lock"
-_OWN_FILES = ("draws-*.npz", "state-*.npz", "*.part", _LOCK)
+_ARRAYS = ("draws-*.npz", "state-*.npz")
+_DRAFTS = tuple(f"{n}.*-*.part" for n in (*_ARRAYS, _LATEST))
 _locked: dict[tuple[int, int, int], object] = {}  # folders in use, by process, device and inode
 
 
@@ -61,8 +62,7 @@ class RunFolder:
         is_new = not os.path.exists(self.path / _LATEST)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            others = set(self.path.iterdir()) - {f for n in _OWN_FILES for f in self.path.glob(n)}
-            if others and is_new:
+            if is_new and set(self.path.iterdir()) - set(self._files(*_ARRAYS, *_DRAFTS, _LOCK)):
                 raise DataError(f"{self.path} is not empty and holds no run; take another folder")
             self._lock()
         except OSError as error:
@@ -73,6 +73,9 @@ class RunFolder:
 
     def __exit__(self, *_: object) -> None:
         self._exit.close()
+
+    def _files(self, *patterns: str) -> list[Path]:
+        return [file for pattern in patterns for file in self.path.glob(pattern)]
 
     def _lock(self) -> None:
         """Lock the folder; the system unlocks it if this process is killed."""
@@ -94,7 +97,7 @@ class RunFolder:
                     f"{self.path} is in use by another run; wait for its end, or take another "
                     "folder"
                 )
-            for draft in self.path.glob("*.part"):  # of killed runs
+            for draft in self._files(*_DRAFTS):  # of killed runs
                 draft.unlink()
             self._exit = stack.pop_all()
 

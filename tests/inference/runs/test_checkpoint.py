@@ -30,10 +30,6 @@ def test_another_run_in_the_folder(tmp_path):
     sampled(num_samples=5, checkpoint=tmp_path / "foreign", thinning=2)
     foreign = (tmp_path / "foreign" / "draws-1.npz").read_bytes()
     damage(tmp_path / "run", foreign, lambda: sampled(num_samples=5, checkpoint=tmp_path / "run"))
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "thesis.tex").write_text("")
-    with pytest.raises(dgp.DataError, match="not empty and holds no run"):
-        sampled(checkpoint=tmp_path / "other")
 
 
 def damage(folder, foreign, run):
@@ -56,6 +52,20 @@ def damage(folder, foreign, run):
         with pytest.raises(dgp.DataError, match="is damaged"):
             run()
         path.write_bytes(whole)
+
+
+def test_files_of_others_stay(tmp_path):
+    """A folder of other files is refused; drafts are deleted if a killed run left them."""
+    draft = tmp_path / "draws-3.npz.1-2.part"
+    draft.write_text("")
+    with RunFolder(tmp_path):
+        assert not draft.exists()
+    for name in ("thesis.tex", "movie.mkv.part", "draws-3.npz.part"):
+        other = tmp_path / name
+        other.write_text("")
+        with pytest.raises(dgp.DataError, match="not empty and holds no run"):
+            RunFolder(tmp_path).__enter__()
+        other.unlink()
 
 
 HOLDER = """
