@@ -217,6 +217,9 @@ def test_bad_endings_warn():
         warnings.simplefilter("error")
         warn_of_bad_ending(bad, fresh=False)
         warn_of_bad_ending(fit, fresh=True)
+        small = fit.params | {"noise": jnp.float32(1e-4)}  # such as for targets of 1e-3
+        end = dgp.FitResult(small, LOSSES["converged"][0] + NOISE, 1, fit.state, 0.0, None)
+        warn_of_bad_ending(end, fresh=True)
 
 
 def record(**changes):

@@ -1,4 +1,4 @@
-"""The checks of `criticism.check_fit`, and what the losses and params of a fit say at its end."""
+"""The checks of `criticism.check_fit`, and what the losses of a fit say at its end."""
 
 from __future__ import annotations
 
@@ -122,11 +122,7 @@ def noise_line(noise_var: float, prior_var: float, dtype: Any) -> Line:
 
 
 def warn_of_bad_ending(fit: Any, fresh: bool) -> None:
-    """Warn of what is bad in a result's losses and params; `fresh`: it began at no params."""
-    lines = list(loss_lines(fit.losses, fit.num_data, fit.restart_bounds))
-    noise = np.asarray(fit.params.get("noise", 0))
-    if noise.dtype.kind == "f" and noise.size == 1:
-        lines.append(noise_line(float(noise.ravel()[0]) ** 2, 1.0, noise.dtype))
-    for what, value, verdict, advice in lines:
+    """Warn of what is bad in a result's losses; `fresh`: it began at no params."""
+    for what, value, verdict, advice in loss_lines(fit.losses, fit.num_data, fit.restart_bounds):
         if verdict == "bad" and (fresh or what != "loss moved") and len(fit.losses) >= _FEW_STEPS:
             warnings.warn(f"fit: {what}: {value}; {advice}", UserWarning, stacklevel=3)
