@@ -16,7 +16,16 @@ from numpyro import handlers
 
 from dgp_ppl._checks import bad_rows, warn_if_blurred
 from dgp_ppl._errors import DataError
-from dgp_ppl._partition import Call, Streamed, alone, compiled, is_streamed, named_arrays
+from dgp_ppl._partition import (
+    Call,
+    CallArrays,
+    Partition,
+    Streamed,
+    alone,
+    compiled,
+    is_streamed,
+    named_arrays,
+)
 from dgp_ppl._typing import Model
 from dgp_ppl.core._minibatch import padded, whole_plates
 from dgp_ppl.datasets import Rows
@@ -100,12 +109,7 @@ def check_data(caller: str, model: Model, call: Call) -> tuple[Call, Sites]:
 
 def _check_densities(caller: str, model: Model, call: Call, undecided: dict[str, Any]) -> None:
     """Raise if a site, given with its description and rows, observes what no f can produce."""
-
-    def impossible(trace: Sites) -> dict[str, Any]:
-        found = {n: (trace[n]["fn"], trace[n]["value"]) for n in undecided}
-        return {n: (fn.is_impossible(y), y) for n, (fn, y) in found.items()}
-
-    for name, (bad, y) in _computed(model, call, impossible).items():
+    for name, (bad, y) in _computed(_impossible, model, call, tuple(undecided)).items():
         if bad.any():
             what, numbers = undecided[name]
             raise DataError(
@@ -115,15 +119,31 @@ def _check_densities(caller: str, model: Model, call: Call, undecided: dict[str,
             )
 
 
-def _computed(model: Model, call: Call, part: Callable[[Sites], dict[str, Any]]) -> Any:
+def _impossible(trace: Sites, names: tuple[str, ...]) -> dict[str, Any]:
+    """Return which rows of these sites no f can produce, and the rows."""
+    found = {n: (trace[n]["fn"], trace[n]["value"]) for n in names}
+    return {n: (fn.is_impossible(y), y) for n, (fn, y) in found.items()}
+
+
+def _values(trace: Sites, _: tuple[str, ...]) -> dict[str, Any]:
+    """Return what all sites observe, and where it counts."""
+    return {n: (s["value"], _seen(s["fn"])) for n, s in _observed(trace).items()}
+
+
+def _part_of(part: Any, names: tuple[str, ...], made_from: Partition, arrays: CallArrays) -> Any:
+    call = made_from.join(arrays)
+    seeded = handlers.seed(_with_all_rows(made_from.model, call), random.PRNGKey(0))
+    return part(handlers.trace(seeded).get_trace(*call.args, **call.kwargs), names)
+
+
+_program = compiled(_part_of, static_argnums=(0, 1, 2))
+
+
+def _computed(part: Any, model: Model, call: Call, names: tuple[str, ...] = ()) -> Any:
     """Compute a part of the trace of a model; XLA leaves out what the part does not need."""
-
-    def run(key: Any) -> dict[str, Any]:
-        seeded = handlers.seed(_with_all_rows(model, call), key)
-        return part(handlers.trace(seeded).get_trace(*call.args, **call.kwargs))
-
+    made_from, arrays = Partition.split(model, call)
     with alone():
-        return jax.tree.map(np.asarray, compiled(run)(random.PRNGKey(0)))
+        return jax.tree.map(np.asarray, _program(part, names, made_from, arrays))
 
 
 def _observed(sites: Sites) -> Sites:
@@ -155,10 +175,7 @@ def explain_data(model: Model, call: Call) -> str | None:
             where = bad_rows(bad, _numbers_of(call, array))
             return f"argument {name!r} is NaN or infinite in {where}: {_FILL_IN}"
 
-    def observed(trace: Sites) -> dict[str, Any]:
-        return {n: (s["value"], _seen(s["fn"])) for n, s in _observed(trace).items()}
-
-    for name, (value, seen) in _computed(model, call, observed).items():
+    for name, (value, seen) in _computed(_values, model, call).items():
         if value.dtype.kind == "f":
             bad = ~np.isfinite(value) & _over(seen, value)
             if bad.any():
