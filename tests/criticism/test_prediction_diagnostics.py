@@ -80,6 +80,15 @@ def test_a_stuck_chain_has_no_effective_sample_size(value):
     assert (chain_diagnostics(alone)["rhat"], chain_diagnostics(alone)["ess"]) == (None, "stuck")
 
 
+def test_an_indicator_may_be_constant_in_a_chain():
+    chains = drawn(np.zeros(4))
+    chains.samples["on"] = (chains.samples["a"] > 0).astype(np.int32)
+    chains.samples["on"][1] = 1
+    assert isinstance(chain_diagnostics(chains)["ess"], float)
+    assert "draws" not in {what for what, *_ in chain_lines(chains)}
+    assert chain_lines(dgp.Chains({"on": np.ones((2, 20), bool)})) == []
+
+
 ADAPTED = SimpleNamespace(step_size=np.full(4, 1e-6))
 RUNS = {
     "step size": ({}, SimpleNamespace(adapt_state=ADAPTED), "the step size is 1e-06 (a moves le"),

@@ -139,10 +139,12 @@ def stuck_sites(chains: Chains) -> dict[str, str]:
     """Return the sites whose draws are not finite or stand still, and which of both.
 
     A site stands still if, in one chain, all of its values are constant that change somewhere. So
-    values that are constant by design, such as zeros of a triangular matrix, do not count.
+    values that are constant by design, such as zeros of a triangular matrix, do not count. Nor do
+    discrete sites: an indicator may well have one value in a chain.
     """
     found, few, moves = {}, chains.shape[1] < _FEW, False
-    for name, draws in chains.samples.items():
+    continuous = {n: a for n, a in chains.samples.items() if np.issubdtype(a.dtype, np.floating)}
+    for name, draws in continuous.items():
         flat = np.asarray(draws).reshape(*chains.shape, -1)
         changing = flat[..., (flat != flat[0, 0]).any(axis=(0, 1))]
         still = (changing == changing[:, :1]).all(axis=(1, 2))
@@ -151,7 +153,7 @@ def stuck_sites(chains: Chains) -> dict[str, str]:
             found[name] = "not finite"
         elif changing.size and still.any() and not few:
             found[name] = f"constant in chains {np.flatnonzero(still).tolist()}"
-    return found if moves or few else dict.fromkeys(chains.samples, "constant in all chains")
+    return found if moves or few else dict.fromkeys(continuous, "constant in all chains")
 
 
 def run_lines(chains: Chains) -> Iterator[ChainLine]:
