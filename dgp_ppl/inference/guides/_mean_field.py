@@ -100,8 +100,13 @@ class MeanField(TransportGuide):
         return {n: Handover(replace(n, q)) for n, q in found.items()}
 
     def distributions(self, params: Params | Fitted) -> dict[str, TransportInducing]:
-        """Return each layer's q(v) at given params, by site."""
+        """Return each layer's q(v) at given params, by site; a ValueError if it is `coupled`."""
         caller = type(self).__name__
+        if self.coupled:
+            raise ValueError(
+                f"{caller}: coupled is True, so q(v) is known given the other latent sites alone; "
+                "draw all of them by sample_posterior(key, params, ...), or leave out coupled"
+            )
         given = GivenParams(None, params_of(caller, params), caller)
         with alone(), given:
             return self._distributions()

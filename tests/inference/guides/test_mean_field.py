@@ -135,5 +135,8 @@ def test_a_coupled_guide_holds_the_exact_posterior():
     total = K + conjugate.NOISE**2 * np.eye(len(y)) + 9
     assert abs(bound - stats.multivariate_normal.logpdf(y, cov=total)) < 0.05
     assert error < 0.02
+    for values in (guide.distributions, guide.median):
+        with pytest.raises(ValueError, match=r"coupled is True, .* sample_posterior"):
+            values(params)
     with pytest.raises(ValueError, match=r"coupled is True and .* 0 joint guides"):
         start(model, dgp.MeanField(model, coupled=True), *regression(rows=5))
