@@ -26,7 +26,7 @@ from jax.extend.core import ClosedJaxpr
 from jaxtyping import Array
 from numpyro import handlers, primitives
 
-from dgp_ppl._static_key import static_key
+from dgp_ppl._static_key import static_key, unchanged_arrays
 
 _MOST_LETTERS = 60  # of an argument in a description
 
@@ -264,8 +264,9 @@ class Partition:
         # Handlers around the call change what the program computes, so it is not shared.
         with TRACING:
             token = object() if primitives._PYRO_STACK else None
-        key = self._static_key(), token
-        vars(self).update(_key=key, _hash=hash(key))
+        with unchanged_arrays():
+            key = self._static_key(), token
+            vars(self).update(_key=key, _hash=hash(key))
 
     def _static_key(self) -> Hashable:
         leaves, treedef = jax.tree.flatten(self.static)
@@ -273,7 +274,8 @@ class Partition:
 
     def is_outdated(self) -> bool:
         """Return whether the model or a static value has changed since the partition was made."""
-        return self._static_key() != vars(self)["_key"][0]
+        with unchanged_arrays():
+            return self._static_key() != vars(self)["_key"][0]
 
     @staticmethod
     def split(model: Any, call: Call, guide: Any = None) -> tuple[Partition, CallArrays]:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import functools
 import hashlib
 import types
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
 from numpyro.primitives import Messenger
 
-__all__ = ["Keyed", "SameObject", "static_key"]
+__all__ = ["Keyed", "SameObject", "static_key", "unchanged_arrays"]
+
+_DIGESTS: ContextVar[dict[int, tuple[np.ndarray, bytes]]] = ContextVar("digests")
 
 
 def static_key(value: Any, seen: dict[Any, int] | None = None) -> Hashable:
@@ -53,6 +57,16 @@ def static_key(value: Any, seen: dict[Any, int] | None = None) -> Hashable:
     return (own, tuple((n, _own_key(a)) for n, a in held.items())) if held else own
 
 
+@contextlib.contextmanager
+def unchanged_arrays() -> Iterator[None]:
+    """Hash each of NumPy's arrays once within the context, where none may change."""
+    token = _DIGESTS.set({})
+    try:
+        yield
+    finally:
+        _DIGESTS.reset(token)
+
+
 def _class_attributes(cls: type) -> dict[str, Any]:
     """Return the attributes of a class and its bases, without its methods and properties."""
     each = [item for c in reversed(cls.__mro__) for item in vars(c).items()]
@@ -61,7 +75,13 @@ def _class_attributes(cls: type) -> dict[str, Any]:
 
 def _own_key(value: Any) -> Hashable:
     if isinstance(value, np.ndarray):  # it can change in place
-        return np.ndarray, value.dtype, value.shape, hashlib.sha256(value.tobytes()).digest()
+        digests = _DIGESTS.get({})
+        if id(value) not in digests:
+            plain = type(value) is np.ndarray and value.nbytes and not value.dtype.hasobject
+            flat = np.ascontiguousarray(value).reshape(-1) if plain else value
+            raw: Any = flat.view(np.uint8) if plain else value.tobytes()
+            digests[id(value)] = value, hashlib.sha256(raw).digest()
+        return np.ndarray, value.dtype, value.shape, digests[id(value)][1]
     try:
         hash(value)
     except TypeError:

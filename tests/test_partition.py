@@ -1,9 +1,11 @@
 """What makes programs equal, and so compiled once: models, guides, objectives, static values."""
 
 import functools
+import hashlib
 import logging
 import threading
 import time
+import tracemalloc
 import types
 from concurrent.futures import ThreadPoolExecutor
 
@@ -298,6 +300,26 @@ def test_values_that_are_equal_and_values_that_are_not():
         n for n, (a, b) in same.items() if (key(a), hash(key(a))) != (key(b), hash(key(b)))
     ] == []
     assert [n for n, (a, b) in other.items() if key(a) == key(b)] == []
+
+
+def test_arrays_in_a_key_are_hashed_once_and_not_copied(monkeypatch):
+    array, hashed = np.zeros((1000, 1000)), []
+    tracemalloc.start()
+    static_key(array)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < array.nbytes / 10
+    for other in (array.T, np.array(["a", None], object), np.zeros(0), np.datetime64("2024", "D")):
+        assert static_key(np.asarray(other)) == static_key(np.array(other, order="C"))
+    one = hashlib.sha256
+    monkeypatch.setattr(hashlib, "sha256", lambda raw: hashed.append(len(raw)) or one(raw))
+    model = lambda: array  # noqa: E731
+    first, again, changed = (
+        Partition.split(model, Call((value,)), dgp.MeanField(model))[0]
+        for value in map(array.__setitem__, (0, 0, 0), (0.0, 0.0, 1.0))
+    )
+    assert hashed == [array.nbytes] * 3
+    assert first == again != changed
 
 
 def test_the_key_of_helpers_that_call_helpers_takes_linear_time():
