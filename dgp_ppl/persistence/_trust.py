@@ -26,11 +26,13 @@ _WHOLE = (
 """What is trusted with the modules in it. Of the other `_LIBRARIES` it is the top module."""
 
 _NEVER = (
-    "RunFolder", "compare", "export", "fit", "fit_many", "fit_mcem", "fromfile", "fromregex",
-    "genfromtxt", "load", "loadtxt", "memmap", "render_model", "run_mcmc", "save", "savetxt",
-    "savez", "savez_compressed", "test", "tree_deserialise_leaves", "tree_serialise_leaves",
+    "RunFolder", "apply_along_axis", "compare", "export", "fit", "fit_many", "fit_mcem",
+    "fromfile", "fromfunction", "fromregex", "genfromtxt", "info", "io_callback", "load",
+    "loadtxt", "memmap", "pure_callback", "render_model", "replacing", "run_mcmc", "save",
+    "savetxt", "savez", "savez_compressed", "set_host_device_count", "test",
+    "tree_deserialise_leaves", "tree_serialise_leaves",
 )  # fmt: skip
-"""What reads or writes files, starts programs, or unpickles."""
+"""What reads or writes files, starts programs, calls any function, or unpickles."""
 
 _PLAIN = ("builtins:bool", "builtins:float", "builtins:int")
 
