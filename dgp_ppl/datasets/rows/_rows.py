@@ -153,7 +153,13 @@ class Rows:
 
     def take(self, numbers: Any) -> Arrays:
         """Return the rows with these numbers, which may repeat, in one pass at most."""
-        distinct, where = np.unique(np.asarray(numbers, np.int64), return_inverse=True)
+        given = np.asarray(numbers)
+        if given.size and given.dtype.kind not in "iu":
+            raise TypeError(
+                f"Rows.take: numbers holds {given.dtype}, wanted integers: numbers of rows, such "
+                "as np.flatnonzero(mask)"
+            )
+        distinct, where = np.unique(given.astype(np.int64), return_inverse=True)
         self._check_numbers("take", distinct)
         originals = self._originals(distinct)
         arrays = self._mapped(self._reader.take(originals), lambda row: originals[row])

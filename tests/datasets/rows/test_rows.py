@@ -84,6 +84,8 @@ def test_bad_arguments():
         (ValueError, r"made arrays of shapes \[\(3, 2\)\] of 83 rows", lambda: read([(0, N)])),
         *((ValueError, "wanted numbers of rows, from 0 to 82", lambda bad=bad: ROWS.take(bad))
           for bad in ([], [-1], [83])),
+        *((TypeError, "numbers holds .*, wanted integers", lambda bad=bad: ROWS.take(bad))
+          for bad in (np.arange(N) > 3, [1.5])),
         *((IndexError, in_order.format(*ends), lambda ends=ends: ROWS.read([(0, 2), ends]))
           for ends in ((-1, 3), (3, 2), (39, 84))),
     ):  # fmt: skip
