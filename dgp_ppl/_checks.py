@@ -23,7 +23,7 @@ from dgp_ppl._typing import Fitted, Params
 __all__ = [
     "GivenParams", "as_array", "bad_rows", "check_count", "check_inputs", "check_key",
     "check_kind", "check_positive", "check_program", "check_shapes", "check_value",
-    "checked_call", "is_traced", "missing_params", "params_of", "short_list",
+    "checked_call", "held_by_jax", "is_traced", "missing_params", "params_of", "short_list",
     "unknown_params", "warn_if_blurred", "warn_of_nan",
 ]  # fmt: skip
 
@@ -110,7 +110,8 @@ def checked_call(
         leaves, treedef = jax.tree.flatten(value)
         if name in (*names[:1], "y") and leaves and all(isinstance(a, int | float) for a in leaves):
             return as_array(caller, f"argument {name!r}", value)
-        given = [as_array(caller, f"argument {name!r}", a) if _is_data(a) else a for a in leaves]
+        what = f"argument {name!r}"
+        given = [held_by_jax(caller, what, a) if _is_data(a) else a for a in leaves]
         same = all(a is b for a, b in zip(leaves, given, strict=True))
         return value if same else treedef.unflatten(given)
 
@@ -157,6 +158,23 @@ def as_array(caller: str, name: str, value: Any) -> Any:
             f"{caller}: {name} holds {_kind(array)}, wanted numbers; "
             "dgp_ppl.datasets.Preprocessor turns the columns of a table into inputs"
         )
+    return array
+
+
+def held_by_jax(caller: str, name: str, value: Any) -> Any:
+    """Return real numbers as an array; raise if JAX's numbers are too narrow for them."""
+    array = as_array(caller, name, value)
+    if not isinstance(array, np.ndarray) or array.dtype.itemsize < 8:
+        return array
+    info: Any = np.finfo if array.dtype.kind == "f" else np.iinfo
+    limits, finite = info(jax.dtypes.canonicalize_dtype(array.dtype)), np.isfinite(array)
+    for value in (find(array, where=finite, initial=0) for find in (np.min, np.max)):
+        if not limits.min <= value <= limits.max:
+            raise DataError(
+                f"{caller}: {name} has the value {value}, beyond {limits.dtype}, in which JAX "
+                f"computes; rescale it, pass {name.split()[-1].strip(chr(39))}.astype(float) for "
+                "large integers, or set jax_enable_x64"
+            )
     return array
 
 

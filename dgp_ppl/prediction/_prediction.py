@@ -15,7 +15,15 @@ from jax import random
 from jax.typing import ArrayLike
 from jaxtyping import Array
 
-from dgp_ppl._checks import as_array, bad_rows, check_count, check_key, is_traced, warn_of_nan
+from dgp_ppl._checks import (
+    as_array,
+    bad_rows,
+    check_count,
+    check_key,
+    held_by_jax,
+    is_traced,
+    warn_of_nan,
+)
 from dgp_ppl._partition import CallArrays
 from dgp_ppl._typing import Params, PRNGKey
 from dgp_ppl.inference import Chains
@@ -339,6 +347,7 @@ class Prediction(Summarized, Portable):
     ) -> Any:
         """Apply a log density to the entries of y that count, in the units of y."""
         targets: Any = self._shaped(caller, y)
+        targets = held_by_jax(caller, "y", targets) if targets.dtype.kind in "iu" else targets
         seen: Any = np.ones(len(targets), bool) if mask is None else to_host(mask, None)
         seen = seen.astype(bool)
         if seen.shape not in (targets.shape[:1], targets.shape):

@@ -138,6 +138,10 @@ def bad_arguments():
         ("has shape .20, 1., wanted .20,.; pass y", lambda: fit_to(y=Y[:, None])),
         ("'y', observed at site 'y', has shape .., wanted", lambda: fit_to(y=1.0)),
         ("site 'y' of dgp_ppl.observe has no data", lambda: fit_to(y=None)),
+        ("'y' has the value 4294967299, beyond int32, .*; rescale",
+         lambda: fit_to(y=np.full(20, 2**32 + 3))),
+        ("'x' has the value -1e.39, beyond float32", lambda: fit_to(x=np.full((20, 1), -1e39))),
+        ("log_prob: y has the value 42", lambda: predict().log_prob(np.full(20, 2**32 + 3))),
         ("batch_size is 2.5, wanted an integer", lambda: fit_to(batch_size=2.5)),
         ("Matern12.learned: dim is 2.5", lambda: kernels.Matern12.learned("l", dim=2.5)),  # type: ignore
         ("num_nodes is 0, wanted at least 1", lambda: dgp.observe(F, dist.Poisson, num_nodes=0)),
