@@ -100,3 +100,12 @@ def test_parts_of_a_sum_of_kernels_have_the_moments_of_dense_algebra():
     np.testing.assert_allclose(part.var[:, 0], var, atol=1e-3)
     both = part.mean + f.part("two", two)(X).mean
     np.testing.assert_allclose(both, f(X).mean, atol=1e-3)
+    for other in (kernels.SquaredExponential(1.0, 1.0), kernels.Matern32(1.0, 2.0)):
+        with pytest.raises(ValueError, match=r"part 'no' is .* wanted a term of the layer"):
+            f.part("no", other)
+    same = jax.jit(lambda scale: f.part("same", kernels.SquaredExponential(scale, 2.0))(X).mean)
+    np.testing.assert_allclose(same(1.0), part.mean, atol=1e-5)
+    per_output = kernels.PerOutput(kernels.Matern32(np.ones(2), np.ones((2, 1))))
+    with handlers.seed(rng_seed=KEY):
+        f = dgp.gp("f", per_output + one, Z, out=2)
+    assert f.part("own", per_output)(X).mean.shape == f.part("all", one)(X).mean.shape
