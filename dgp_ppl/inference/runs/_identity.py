@@ -22,14 +22,15 @@ __all__ = ["ROUNDINGS", "Identity", "digest", "raw", "with_noise"]
 ROUNDINGS = (0.0, 1.0, -1.0)
 
 _PROGRAM_PACKAGES = ("jax", "jaxlib", "numpyro", "optax", "dgp_ppl")
-_PLAIN_TYPES = (bool, int, float, str, type(None))
+_COUNTED = (bool, int, float, str, type(None), ClosedJaxpr)
 
 
 class Identity:
     """What tells a run from others.
 
     Args:
-        program: traces the program of its steps. It counts where the versions are the same.
+        program: traces the program of its steps, alone or with plain values that it depends on. It
+            counts where the versions are the same.
         results: returns what the program makes `with_noise` of this rounding; where the versions
             differ, its norms count.
         first: the first state.
@@ -39,7 +40,7 @@ class Identity:
     """
 
     def __init__(
-        self, program: Callable[[], ClosedJaxpr], results: Callable[[float], Any], first: Any,
+        self, program: Callable[[], Any], results: Callable[[float], Any], first: Any,
         arguments: Any, versions: Mapping[str, Any] = types.MappingProxyType({}), **settings: Any,
     ) -> None:  # fmt: skip
         self.program, self.results = program, results
@@ -93,10 +94,8 @@ def digest(value: Any) -> str:
     Arrays and numbers count by value. Functions among arguments count in the program that they make
     and not here, as the same program can be written in other words.
     """
-    if isinstance(value, ClosedJaxpr):
-        return _hash(_text(value, {}))
     leaves, treedef = jax.tree.flatten(value)
-    plain = [a if isinstance(a, _PLAIN_TYPES) or _is_array(a) else type(a) for a in leaves]
+    plain = [a if isinstance(a, _COUNTED) or _is_array(a) else type(a) for a in leaves]
     return _hash(_text((treedef, plain), {}))
 
 

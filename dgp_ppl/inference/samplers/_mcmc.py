@@ -25,7 +25,7 @@ from dgp_ppl.inference.runs._checkpoint import folder_of
 from dgp_ppl.inference.runs._identity import Identity, with_noise
 from dgp_ppl.inference.runs._loop import Block, run_blocks
 from dgp_ppl.inference.samplers._chains import Chains, run_lines
-from dgp_ppl.inference.samplers._vectorized import VectorizedKernel
+from dgp_ppl.inference.samplers._vectorized import VectorizedKernel, plain_settings, what_starts
 
 __all__ = ["run_mcmc"]
 
@@ -132,9 +132,9 @@ def run_mcmc(
         total = num_warmup + num_samples * thinning
         if folder is not None:
             folder.identity = Identity(
-                lambda: program.trace(state),
+                lambda: (program.trace(state), plain_settings(kernel.kernel)),
                 lambda rounding: program.advance(with_noise(state, 0, rounding), 1, 1)[0],
-                kernel.fields(state, fields[:1]), (key, init_params, start, args, kwargs),
+                what_starts(state), (key, init_params, start, args, kwargs),
                 kernel=type(sampler).__name__, num_warmup=num_warmup, thinning=thinning,
                 num_chains=num_chains, fields=list(fields),
             )  # fmt: skip

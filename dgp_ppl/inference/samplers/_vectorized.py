@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import random
+from jax.core import Tracer
 from jaxtyping import Array
 from numpyro.infer import HMC
 from numpyro.infer.mcmc import MCMCKernel
@@ -17,7 +19,7 @@ from numpyro.util import nested_attrgetter
 from dgp_ppl._partition import Call
 from dgp_ppl.inference.samplers._kernel import ModelKernel
 
-__all__ = ["VectorizedKernel"]
+__all__ = ["VectorizedKernel", "plain_settings", "what_starts"]
 
 _SOME_WARMUP = 100
 
@@ -117,6 +119,30 @@ class VectorizedKernel:
         """Return the kernel's diagnostics of the first chain."""
         one = state if self.ensemble else jax.tree.map(lambda a: a[0], state)
         return self.kernel.get_diagnostics_str(one)
+
+
+def plain_settings(value: Any) -> Any:
+    """Return a kernel's attributes, and those of kernels in it, by name."""
+    value = vars(value) if isinstance(value, MCMCKernel) else value
+    if isinstance(value, dict):
+        named = ((str(name), plain_settings(a)) for name, a in value.items())
+        return sorted(named, key=lambda item: item[0])
+    if isinstance(value, list | tuple):
+        return [plain_settings(a) for a in value]
+    return type(value) if isinstance(value, Tracer) else value
+
+
+def what_starts(state: Any) -> list[Any]:
+    """Return the arrays of a first state without densities and gradients, which follow from them.
+
+    Those can be ill-conditioned, and then differ between machines.
+    """
+    names = re.compile("grad|energy|density|likelihood|^adaptation$")  # the last is SGHMC's
+    return [
+        a
+        for path, a in jax.tree_util.tree_leaves_with_path(state)
+        if not any(names.search(getattr(key, "name", "")) for key in path)
+    ]
 
 
 def _leaves(tree: Any) -> dict[str, Any]:

@@ -9,7 +9,11 @@ from numpyro.infer.hmc import HMC
 from support.helpers import KEY, slow
 from support.mcmc_runs import X, Y, short, slope
 
+from dgp_ppl._errors import DataError
+from dgp_ppl.inference.runs._identity import digest
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
+from dgp_ppl.inference.samplers._microcanonical import AdjustedMCLMC
+from dgp_ppl.inference.samplers._vectorized import plain_settings
 
 
 def switched(x, y):
@@ -75,3 +79,33 @@ def test_parts_of_fields():
     found = short(HMC(slope), num_chains=2, extra_fields=("adapt_state.step_size", "z.w"))
     assert found.fields["adapt_state.step_size"].shape == (2, 2)
     assert found.fields["z.w"].shape == (2, 2, 3)
+
+
+FIXED = {"step_size": 0.05, "trajectory_length": 1.0, "adapt_step_size": False}
+WITH_OPTION = {
+    "trajectory": (lambda **o: HMC(slope, **o), {"trajectory_length": 3.0}),
+    "acceptance": (lambda **o: AdjustedMCLMC(slope, **o), {"target_accept_prob": 0.8}),
+    "adaptation": (lambda **o: BarkerMH(slope, **o), {"adapt_mass_matrix": False}),
+    "masses": (lambda **o: NUTS(slope, **o), {"inverse_mass_matrix": np.ones(4)}),
+    "blocks": (lambda **o: HMCECS(NUTS(slope), **o), {"num_blocks": 3}),
+    "inner kernel": (lambda **o: HMCECS(NUTS(slope, **o)), {"max_tree_depth": 4}),
+    "tuple": (lambda **o: DiscreteHMCGibbs(HMC(slope, **o)), {"step_size": 0.1}),
+    "weights": (lambda **o: AIES(slope, **o), {"moves": {AIES.StretchMove(): 0.2}}),
+}
+
+
+@pytest.mark.parametrize("name", WITH_OPTION)
+def test_a_kernel_is_known_by_its_options(name):
+    kernel, option = WITH_OPTION[name]
+    one, same, other = (digest(plain_settings(kernel(**o))) for o in ({}, {}, option))
+    assert one == same != other
+
+
+def test_a_folder_of_a_kernel_with_other_options(tmp_path):
+    """They count where the state holds them, and the program does not."""
+    run = lambda **options: short(HMC(slope, **FIXED | options), checkpoint=tmp_path)  # noqa: E731
+    np.testing.assert_array_equal(run().samples["w"], run().samples["w"])
+    masses = np.array([1.0, 1.0, 1.0, 2.0])
+    for option in {"trajectory_length": 3.0}, {"step_size": 0.5}, {"inverse_mass_matrix": masses}:
+        with pytest.raises(DataError, match=r"holds another run: its (start|program)"):
+            run(**option)
