@@ -56,7 +56,8 @@ def check_key(caller: str, key: Any) -> None:
 
 def check_positive(caller: str, name: str, value: Any) -> None:
     """Raise unless an argument is a positive finite number."""
-    if not isinstance(value, Real | np.ndarray | jax.Array) or not 0 < float(value) < np.inf:
+    array: Any = np.asarray(value if isinstance(value, Real | np.ndarray | jax.Array) else "")
+    if array.ndim or array.dtype.kind in "bcOUSMm" or not 0 < float(array) < np.inf:
         raise ValueError(f"{caller}: {name} is {_brief(value)}, wanted a positive number")
 
 

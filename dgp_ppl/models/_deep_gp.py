@@ -87,7 +87,7 @@ def deep_gp(
     Source: Salimbeni & Deisenroth (2017), section 3.
     """
     layers = make_stack("deep_gp", z, mean, out, kernel, share_kernel, skip)
-    likelihood = likelihood_or_gaussian(likelihood, noise, out)
+    likelihood = likelihood_or_gaussian("deep_gp", likelihood, noise, out)
     # Outside the plate: NumPyro would make a param per row inside it.
     feature_map = None if features is None else features("features")
     with minibatch(x, y, batch_size=batch_size) as (x, y):

@@ -120,7 +120,7 @@ def diff_gp(
     field = _field(x.shape[-1], z_flow, z_time, horizon, flow_kernel, share)
     inducing: Any = numpyro.param("out.z", as_float(z))
     predictor = gp("out", kernel("out", x.shape[-1]), inducing, out=out, mean=mean)
-    likelihood = likelihood_or_gaussian(likelihood, noise, out)
+    likelihood = likelihood_or_gaussian("diff_gp", likelihood, noise, out)
     with minibatch(x, y, batch_size=batch_size) as (x, y):
         x = as_float(x)
         field(_with_time(x, 0.0, z_time))  # a guide may draw v at the layer's first call

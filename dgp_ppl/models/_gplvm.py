@@ -91,7 +91,7 @@ def gplvm(
             f"{known} columns in the first, the additional ones for the latent inputs"
         )
     layers = make_stack("gplvm", z, mean, out, kernel, share_kernel)
-    likelihood = likelihood_or_gaussian(likelihood, noise, out)
+    likelihood = likelihood_or_gaussian("gplvm", likelihood, noise, out)
     with minibatch(x, y, seen, batch_size=batch_size) as (x, y, seen):
         w: Any = numpyro.sample("latent", dist.Normal(0, 1).expand([num]).to_event(1))
         inputs = w if x is None else jnp.concatenate([as_float(x), w], axis=1)

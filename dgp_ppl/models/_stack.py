@@ -182,14 +182,17 @@ def _parameters(maker: KernelMaker) -> Mapping[str, inspect.Parameter]:
         return {}
 
 
-def likelihood_or_gaussian(likelihood: Likelihood | None, noise: float, out: int) -> Likelihood:
+def likelihood_or_gaussian(
+    model: str, likelihood: Likelihood | None, noise: float, out: int
+) -> Likelihood:
     """Return the likelihood, or Gaussian noise on all outputs if it is None.
 
-    The standard deviation of the noise is the param ``noise``, one number for all outputs.
+    The standard deviation of the noise is the param ``noise`` of the `model`, one number for all
+    outputs.
     """
     if likelihood is not None:
         return likelihood
-    check_value("noise", noise, dist.constraints.positive)
+    check_value(f"{model}: noise", noise, dist.constraints.positive)
     scale: Any = numpyro.param("noise", noise, constraint=dist.constraints.positive)
 
     return partial(gaussian, noise=scale, out=out)

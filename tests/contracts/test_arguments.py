@@ -151,7 +151,7 @@ def bad_arguments():
         ("z is .*0, 1.*, wanted an array .M, D. with M >= 1", lambda: fit_to(z=Z[:0])),
         ("z is .*6, 1.*, wanted an array", lambda: deep_gp(X, z=Z)),
         ("noise is nan, wanted finite numbers within", lambda: fit_to(noise=np.nan)),
-        ("noise is 0.0, wanted finite numbers within", lambda: fit_to(noise=0.0)),
+        ("deep_gp: noise is 0.0, wanted finite numbers within", lambda: fit_to(noise=0.0)),
         ("noise is None, wanted", lambda: fit_to(noise=None)),
         ("kernel is Mat.*, wanted a function", lambda: fit_to(kernel=kernels.Matern12(1.0, 1.0))),
         ("mean is .*, wanted a function for each", lambda: fit_to(mean=1.0)),
@@ -164,6 +164,9 @@ def bad_arguments():
         ("params.'l1.variance'. is -1.0", lambda: fit_to(model=dgp.freeze(svgp, NEGATIVE))),
         ("loss is 'elbo', wanted an ELBO", lambda: fit_to(loss="elbo")),
         ("learning_rate is 'a', wanted a pos", lambda: fit_to(learning_rate="a")),
+        ("learning_rate is True, wanted", lambda: fit_to(learning_rate=True)),
+        ("_rate is a ndarray, wanted", lambda: fit_to(learning_rate=np.array([0.1, 0.2]))),
+        ("_rate is a ArrayImpl, wanted", lambda: fit_to(learning_rate=jnp.array([0.1]))),
         ("standardizer is 'a', wanted", lambda: predict(standardizer="a")),
         ("samples is a FitResult, wanted Chains, an MCMC", lambda: predict(posterior_samples=fit)),
     )  # fmt: skip
