@@ -68,7 +68,8 @@ def replacing(path: str | os.PathLike[str], *, new: bool = False) -> Iterator[Pa
             ) from error
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)
-        if isinstance(error, OSError):
+        # The block also reads files, and errors of these name them.
+        if isinstance(error, OSError) and str(error.filename or draft).startswith(str(target)):
             raise DataError(
                 f"{shown} cannot be written: {error.strerror or error}; make room there, or choose "
                 "another path"

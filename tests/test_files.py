@@ -30,6 +30,8 @@ def test_a_write_that_fails_leaves_the_earlier_file(tmp_path):
     path.write_text("earlier")
     with pytest.raises(KeyboardInterrupt):
         write(path, error=KeyboardInterrupt)
+    with pytest.raises(PermissionError, match=r"input\.csv"):
+        write(path, error=PermissionError(13, "Permission denied", str(tmp_path / "input.csv")))
     full = OSError(28, "No space left on device")
     wanted = r"/file cannot be written: No space left .*make room"  # not the name of the draft
     with pytest.raises(DataError, match=wanted), replacing(path) as draft:
