@@ -128,9 +128,8 @@ def check_fit(
         lines += layer_lines(layers, float(noise), sd, len(rows) / num_data)
     if moments is not None and y.shape == moments[0].shape and np.isfinite(y).all():
         lines += _prediction_lines(p, y, *moments, rows)
-        both = (np.asarray(a)[:_MOST_ROWS].reshape(min(len(a), _MOST_ROWS), -1) for a in args[:2])
-        table = np.column_stack(tuple(both))
-        share = 1 - len(np.unique(table, axis=0)) / len(table)
+        table = list(zip(*(np.asarray(a)[:_MOST_ROWS] for a in args[:2]), strict=True))
+        share = 1 - len({hash(a.tobytes() + b.tobytes()) for a, b in table}) / len(table)
         lines.append(checked("repeated rows", share, f"{share:.1%}"))
     if isinstance(guide, LayerGuide) and len(args[0]) == num_data:
         call, names = Call(args, kwargs), [n for n, layer in layers.items() if layer["observed"]]

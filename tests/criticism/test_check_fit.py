@@ -266,6 +266,7 @@ def test_the_table():
     rows = dgp.Rows.from_arrays(*(np.resize(a, (501, *a.shape[1:])) for a in (X, Y)))
     check = dgp.check_fit(shallow(), KEY, models.svgp, SHALLOW, rows, z=Z, num_weights=100)
     assert "k-hat" not in verdicts(check.lines)  # which wants all rows
+    assert verdicts(check.lines)["repeated rows"] == "bad"
     for missing in ((), (None,)):
         with pytest.raises(ValueError, match="wanted x and y"):
             dgp.check_fit(shallow(), KEY, models.svgp, SHALLOW, X, *missing, z=Z)
