@@ -24,20 +24,12 @@ _NEVER = np.inf
 # three times the lengthscale have correlations of 0.14 and 0.01.
 _CHECKS = {
     "steps": (-100, -1, "too few to judge the fit by its losses"),
-    "loss moved": (
-        -_NEVER,
-        1,
-        "raise learning_rate, or start elsewhere, if not at a converged fit",
-    ),
+    "loss moved": (-_NEVER, 1, "raise learning_rate, or start elsewhere, if it has not converged"),
     "loss still falls": (0.03, 0.3, "run more steps, or go on with start=fit"),
     "loss jumps": (0.3, 3, "lower learning_rate, by a third first"),
     "restarts disagree": (0.03, 0.3, "run more restarts: one alone found this optimum"),
     "hidden layer": (-1e-3, _NEVER, "this is a one-layer GP: compare depth 1, or try restarts"),
-    "range in lengthscales": (
-        -0.1,
-        _NEVER,
-        "the layer is linear: start with a shorter lengthscale",
-    ),
+    "range in lengthscales": (-0.1, _NEVER, "the layer is linear: start with shorter lengthscales"),
     "gaps in lengthscales": (2, 3, "rows do not inform neighbours: start with longer lengthscales"),
     "range in periods": (-1, -0.1, "less than one period: start with a shorter one"),
     "spread of z": (-0.3, -0.1, "collapsed: use initialize.inducing_inputs, or freeze z"),
@@ -47,11 +39,7 @@ _CHECKS = {
     "inducing inputs": (0.1, 1, "use more inducing inputs, or start them among the data"),
     "Monte Carlo error": (0.05, 0.2, "give predict more num_samples"),
     "explained variance": (-0.01, _NEVER, "all counts as noise: less noise, lower learning_rate"),
-    "structure in residuals": (
-        0.1,
-        0.3,
-        "it misses something: more inducing inputs, layers or steps",
-    ),
+    "structure in residuals": (0.1, 0.3, "try more inducing inputs, layers or steps"),
     "outliers": (1, _NEVER, "look at these rows, or use a likelihood with heavier tails"),
     "repeated rows": (0.01, 0.2, "copies narrow intervals without evidence: remove them"),
     "sd of other sites": (1.4, 2, "no function moves with them in q: MeanField(coupled=True)"),
