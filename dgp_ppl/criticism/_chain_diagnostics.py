@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dgp_ppl._checks import check_kind
 from dgp_ppl.inference import Chains
 from dgp_ppl.inference.samplers._chains import ChainLine, run_lines, stuck_sites
 
@@ -30,6 +31,7 @@ def chain_diagnostics(chains: Chains) -> dict[str, float | int | str | None]:
         ``rhat_site``, ``ess_site``: the sites that they are of, or None.
         ``divergences``: number of draws at which the sampler diverged, or None if it reports none.
     """
+    check_kind("chain_diagnostics", "chains", chains, Chains, "Chains, as run_mcmc returns")
     import arviz_stats
 
     statistics: Any = arviz_stats  # typed lazily

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dgp_ppl._checks import check_count
+from dgp_ppl._checks import check_count, check_kind
 from dgp_ppl._errors import DataError
 from dgp_ppl.datasets._messages import shown
 from dgp_ppl.datasets._preprocessor import Preprocessor
@@ -110,6 +110,8 @@ def splits(data: Any, num_splits: int, seed: int) -> list[tuple[np.ndarray, np.n
     """
     check_count("splits", "num_splits", num_splits)
     check_count("splits", "seed", seed, 0)
+    kind = type(data) if hasattr(data, "test_index") else Dataset
+    check_kind("splits", "data", data, kind, "a Dataset, as datasets.load returns")
     rows = len(data.y)
     if data.test_index is None:
         orders = (np.random.default_rng((seed, s)).permutation(rows) for s in range(num_splits))

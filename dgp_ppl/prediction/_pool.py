@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import jax
@@ -39,6 +39,8 @@ def pool(predictions: Prediction | Sequence[Prediction]) -> PooledPrediction:
         TypeError: if an entry is not a `Prediction`.
         ValueError: if there is none, or they differ in one of these.
     """
+    kinds, wanted = Prediction | Iterable, "one or more Predictions"
+    check_kind("pool", "predictions", predictions, kinds, wanted)
     entries = [predictions] if isinstance(predictions, Prediction) else list(predictions)
     for i, entry in enumerate(entries):
         check_kind("pool", f"predictions[{i}]", entry, Prediction, "a Prediction, as predict makes")

@@ -92,6 +92,7 @@ class Frame:
 
 
 deep_gp: Any = models.deep_gp  # with arguments of other types
+THREE: Any = 3
 MASKED = np.ma.masked_array(np.asarray(X), mask=np.asarray(X) == X[3])
 NEGATIVE = {"l1.variance": -1.0}
 F = dgp.Marginals(jnp.zeros((3, 1)), jnp.ones((3, 1)))
@@ -167,6 +168,13 @@ def bad_arguments():
         ("learning_rate is True, wanted", lambda: fit_to(learning_rate=True)),
         ("_rate is a ndarray, wanted", lambda: fit_to(learning_rate=np.array([0.1, 0.2]))),
         ("_rate is a ArrayImpl, wanted", lambda: fit_to(learning_rate=jnp.array([0.1]))),
+        ("fit: optimizer is 'adam', wanted an opt", lambda: fit_to(optimizer="adam")),
+        ("fit: checkpoint is 3, wanted the path", lambda: fit_to(checkpoint=3)),
+        ("fit_mcem: checkpoint is 3", lambda: dgp.fit_mcem(KEY, svgp, X, Y, z=Z, checkpoint=THREE)),
+        ("mask holds values of type <U", lambda: predict().log_prob(Y, mask=np.full(20, "a"))),
+        ("pool: predictions is 3, wanted one or", lambda: dgp.pool(THREE)),
+        ("splits: data is 3, wanted a Dataset", lambda: dgp.datasets.splits(THREE, 1, 0)),
+        ("chain_diag.*: chains is 3, wanted", lambda: dgp.criticism.chain_diagnostics(THREE)),
         ("standardizer is 'a', wanted", lambda: predict(standardizer="a")),
         ("samples is a FitResult, wanted Chains, an MCMC", lambda: predict(posterior_samples=fit)),
     )  # fmt: skip

@@ -17,7 +17,7 @@ import numpy as np
 from jax import random
 from jaxtyping import Array
 
-from dgp_ppl._checks import check_count
+from dgp_ppl._checks import check_count, check_kind
 from dgp_ppl._errors import DataError
 from dgp_ppl._files import DAMAGE, replacing
 from dgp_ppl.inference.runs._identity import Identity, digest, raw
@@ -206,9 +206,11 @@ class RunFolder:
 
 
 def folder_of(
-    path: str | os.PathLike[str] | None, kind: type[RunFolder] = RunFolder
+    caller: str, path: str | os.PathLike[str] | None, kind: type[RunFolder] = RunFolder
 ) -> contextlib.AbstractContextManager[RunFolder | None]:
     """Return the folder of a run, to be opened; None stays None."""
+    wanted = "the path of a folder, or None"
+    check_kind(caller, "checkpoint", path, str | os.PathLike | None, wanted)
     return contextlib.nullcontext() if path is None else kind(path)
 
 

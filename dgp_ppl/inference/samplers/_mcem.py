@@ -150,8 +150,8 @@ def fit_mcem(
     check_positive("fit_mcem", "learning_rate", learning_rate)
     begun = time.perf_counter()
     args, kwargs = call = checked_call("fit_mcem", model, None, args, kwargs)
-    path = None if checkpoint is None else Path(checkpoint)
-    with folder_of(path and path / "fit") as folder:
+    path = Path(checkpoint) if isinstance(checkpoint, str | os.PathLike) else None
+    with folder_of("fit_mcem", path / "fit" if path else checkpoint) as folder:
         check_data("fit_mcem", model, call)
         key_params, key_init, key_em, key_run = random.split(key, 4)
         # The params are an argument of the model: one compiled program serves all their values.

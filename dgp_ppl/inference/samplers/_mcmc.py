@@ -115,7 +115,7 @@ def run_mcmc(
     begun, call, model = time.perf_counter(), Call(args, kwargs), getattr(sampler, "model", None)
     if model is not None:
         args, kwargs = call = checked_call("run_mcmc", model, None, args, kwargs)
-    with folder_of(checkpoint) as folder:
+    with folder_of("run_mcmc", checkpoint) as folder:
         if start is None and model is not None:
             check_data("run_mcmc", model, call)
         if init_params is not None and num_chains == 1:

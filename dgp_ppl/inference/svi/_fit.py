@@ -171,7 +171,7 @@ def fit(
         )
     kind = SharedFolder if devices is not None and devices.is_multi_process else RunFolder
     with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(folder_of(checkpoint, kind))
+        folder = stack.enter_context(folder_of("fit", checkpoint, kind))
         if source is not None:
             position = (goes_on and goes_on.position) or (seed_of(key), 0)
             most = chunk_length(steps) if checkpoint is None else min(chunk_length(steps), every)

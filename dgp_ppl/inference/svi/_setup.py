@@ -11,9 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.example_libraries import optimizers
 from numpyro.distributions import constraints
 from numpyro.infer import TraceMeanField_ELBO
 from numpyro.infer.elbo import ELBO, RenyiELBO
+from numpyro.optim import _NumPyroOptim
 
 from dgp_ppl._checks import check_kind, check_positive, params_of, short_list
 from dgp_ppl._errors import NonFiniteLossError
@@ -35,6 +37,7 @@ __all__ = [
 Start = Fitted | Params | None
 """What a fit starts from: some params, or all of a result; None has the initial values."""
 
+_OPTIMIZERS = optax.GradientTransformation | optimizers.Optimizer | _NumPyroOptim | None
 _DEFAULT_LOSS = TraceMeanField_ELBO()
 _HUGE = 1e20  # a loss that float32 cannot lower
 _FEW = 10  # numbers of a param that may be a scale
@@ -67,6 +70,8 @@ class Problem:
     ) -> Problem:
         """Check the arguments of a fit, and build its loop."""
         check_positive(caller, "learning_rate", learning_rate)
+        wanted = "an optax optimiser, such as optax.adam(0.01), or None"
+        check_kind(caller, "optimizer", optimizer, _OPTIMIZERS, wanted)
         call, sites = check_data(caller, model, call)
         set_up_guide(key, guide, call, model, sites)
         # A NumPyro result is a tuple too.
