@@ -348,12 +348,8 @@ class Prediction(Summarized, Portable):
         """Apply a log density to the entries of y that count, in the units of y."""
         targets: Any = self._shaped(caller, y)
         targets = held_by_jax(caller, "y", targets) if targets.dtype.kind in "iu" else targets
-        seen: Any = (
-            np.ones(len(targets), bool)
-            if mask is None
-            else to_host(as_array(caller, "mask", mask), None)
-        )
-        seen = seen.astype(bool)
+        seen = np.ones(len(targets), bool) if mask is None else as_array(caller, "mask", mask)
+        seen = to_host(seen, None).astype(bool)
         if seen.shape not in (targets.shape[:1], targets.shape):
             raise ValueError(
                 f"{caller}: mask has shape {seen.shape}, wanted the shape of the rows "
