@@ -59,6 +59,7 @@ def test_any_kernel(name, x64):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:run_mcmc. these draws:UserWarning")  # 20 steps adapt little
 @pytest.mark.parametrize("name", ["discrete", "stretch"])
 def test_any_kernel_goes_on(name, tmp_path):
     """A run resumes from a folder and from a state. An ensemble's fields are repeated per chain."""
