@@ -16,7 +16,6 @@ from typing import Any, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax import random
@@ -26,14 +25,15 @@ from numpyro import primitives
 from numpyro.primitives import Messenger, apply_stack
 
 from dgp_ppl import means
-from dgp_ppl._checks import as_array, check_count, is_traced
+from dgp_ppl._checks import as_array, check_count
 from dgp_ppl._typing import AnyArray, Inputs, Outputs, PRNGKey
 from dgp_ppl.core._conditional import Grid, Sparse
 from dgp_ppl.core._handover import LAYER, NOISE_OF, Handover, LayerSite, handover_of
 from dgp_ppl.core._inducing import AbstractInducing
 from dgp_ppl.core._marginals import Marginals
-from dgp_ppl.kernels import Covariance, PerOutput, Separable
-from dgp_ppl.kernels._base import Columns, features_of
+from dgp_ppl.kernels import Covariance, PerOutput
+from dgp_ppl.kernels._base import features_of
+from dgp_ppl.kernels._terms import check_term
 from dgp_ppl.linalg import factorise
 from dgp_ppl.linalg._products import as_float, matmul
 
@@ -239,26 +239,17 @@ class RandomFunction:
         """Return the function f1 of a layer f = f1 + f2 + ... whose kernel is k1 + k2 + ...
 
         Its marginals and joint draws have what q says of the sum, and what the prior leaves open
-        between the parts. Two layers that add up would lose that. Means of parts add up to the
-        mean of f; draws in one pass do not: they are made independently, f's own too. Called once
-        in the model, beside the layer, it is one of `layer_functions`, as ``NAME.name``::
+        between the parts; two layers would lose that. Means of parts add up; draws in one pass are
+        independent, and do not. Called in the model, `layer_functions` has it, as ``NAME.name``::
 
             f = dgp.gp("f", trend + season, z)
             f.part("trend", trend)(x)
 
         Args:
             name: of the part.
-            kernel: one of the kernels that add up to the layer's.
-
-        Raises:
-            ValueError: if `kernel` is none of these.
+            kernel: one of the kernels that add up to the layer's; a ValueError for another.
         """
-        terms = _terms(self._kernel)
-        if not all(any(_may_equal(own, term) for term in terms) for own in _terms(kernel)):
-            raise ValueError(
-                f"gp({self.name!r}): kernel of the part {name!r} is {kernel!r}, wanted a term of "
-                f"the layer's sum: one of {terms}"
-            )
+        check_term(f"gp({self.name!r}).part({name!r})", kernel, self._kernel)
         other = copy.copy(self)
         other.name, other.mean, other._path = f"{self.name}.{name}", means.zero, None
         other.sparse = eqx.tree_at(
@@ -380,20 +371,6 @@ class RandomFunction:
                 "to match z; for one input dimension pass x[:, None]"
             )
         return as_float(x)
-
-
-def _terms(kernel: Any) -> list[Any]:
-    """Return the kernels whose sum this is, also within those of outputs, columns or a product."""
-    is_sum = type(kernel).__name__ == "Sum"  # also tinygp's
-    if is_sum or isinstance(kernel, Columns | PerOutput | Separable):
-        return [term for part in vars(kernel).values() for term in _terms(part)]
-    return [kernel]
-
-
-def _may_equal(a: Any, b: Any) -> bool:
-    """Return whether kernels have the same structure and, where these are known, values."""
-    (own, structure), (other, wanted) = jax.tree.flatten(a), jax.tree.flatten(b)
-    return structure == wanted and (is_traced(a, b) or all(map(np.array_equiv, own, other)))
 
 
 @jax.jit

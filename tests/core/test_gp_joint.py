@@ -101,7 +101,9 @@ def test_parts_of_a_sum_of_kernels_have_the_moments_of_dense_algebra():
     both = part.mean + f.part("two", two)(X).mean
     np.testing.assert_allclose(both, f(X).mean, atol=1e-3)
     for other in (kernels.SquaredExponential(1.0, 1.0), kernels.Matern32(1.0, 2.0)):
-        with pytest.raises(ValueError, match=r"part 'no' is .* wanted a term of the layer"):
+        with pytest.raises(
+            ValueError, match=r"part\('no'\): kernel is .* wanted a term of the layer"
+        ):
             f.part("no", other)
     same = jax.jit(lambda scale: f.part("same", kernels.SquaredExponential(scale, 2.0))(X).mean)
     np.testing.assert_allclose(same(1.0), part.mean, atol=1e-5)
