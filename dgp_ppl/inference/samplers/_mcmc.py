@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 import warnings
@@ -25,6 +26,7 @@ from dgp_ppl.inference.runs._checkpoint import folder_of
 from dgp_ppl.inference.runs._identity import Identity, with_noise
 from dgp_ppl.inference.runs._loop import Block, run_blocks
 from dgp_ppl.inference.samplers._chains import Chains, run_lines
+from dgp_ppl.inference.samplers._kernel import ModelKernel
 from dgp_ppl.inference.samplers._vectorized import VectorizedKernel, plain_settings, what_starts
 
 __all__ = ["run_mcmc"]
@@ -121,7 +123,8 @@ def run_mcmc(
         if init_params is not None and num_chains == 1:
             init_params = jax.tree.map(lambda a: jnp.asarray(a)[None], init_params)
         kernel = VectorizedKernel(sampler, num_chains)
-        with TRACING:  # kernels of NumPyro run the model as they are
+        # Kernels of NumPyro run the model as they are; ours take the lock where they do.
+        with contextlib.nullcontext() if isinstance(sampler, ModelKernel) else TRACING:
             state = kernel.init(key, num_warmup, init_params, call, start)
         fields = (sampler.sample_field, *sampler.default_fields, *extra_fields)
         fields = tuple(dict.fromkeys(fields))

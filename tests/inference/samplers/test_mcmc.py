@@ -8,12 +8,13 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from jax import random
-from numpyro.infer import init_to_value
+from numpyro.infer import NUTS, init_to_value
 from support.helpers import KEY
 from support.mcem_runs import X, Y, slope as learned
 from support.mcmc_runs import assert_same, sampled, short
 
 import dgp_ppl as dgp
+from dgp_ppl._partition import TRACING
 from dgp_ppl.inference.samplers._em import ExpectationMaximization
 from dgp_ppl.inference.samplers._mcmc import _Program
 from dgp_ppl.inference.samplers._sghmc import SGHMC
@@ -47,6 +48,28 @@ def test_divergences_are_said():
     with pytest.warns(UserWarning, match="1 of the draws diverge"):
         chains = short(far, num_samples=20)
     assert chains.fields["diverging"].all()
+
+
+# --- threads --------------------------------------------------------------------------------------
+
+
+def test_a_kernel_starts_side_by_side_with_others():
+    """A search in `init` can take long; only NumPyro's kernels need the lock in all of it."""
+    owned = []
+
+    class Searching(SGHMC):
+        def init(self, *args):
+            owned.append(TRACING._is_owned())
+            return super().init(*args)
+
+    class OfNumPyro(NUTS):
+        def init(self, *args):
+            owned.append(TRACING._is_owned())
+            return super().init(*args)
+
+    short(Searching(hills))
+    short(OfNumPyro(hills))
+    assert owned == [False, True]
 
 
 # --- Ctrl-C ---------------------------------------------------------------------------------------
