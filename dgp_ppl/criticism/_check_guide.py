@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -157,17 +158,34 @@ def check_guide(
     if jnp.issubdtype(key_simulate.dtype, jax.dtypes.prng_key):
         key_simulate = random.key_data(key_simulate)  # NumPyro reshapes it, as an old-style key
     optimizer = guide_optimizer(new_guide, learning_rate, steps)
+    in_turn: Any = _without_lock  # NumPyro takes a function, though its type says a name
     with TRACING:
         found = vsbc_diagnostic(
             key_simulate, simulator, new_guide, optimizer, loss, args[0], None, *args[2:],
             observed_sites=data_sites, num_simulations=num_simulations, num_svi_steps=steps,
-            num_samples=num_draws, simulated_data_to_args=as_second_argument, **kwargs,
+            num_samples=num_draws, simulated_data_to_args=as_second_argument,
+            chain_method=in_turn, **kwargs,
         )  # fmt: skip
     arrays = lambda d: {n: np.asarray(a) for n, a in d.items()}  # noqa: E731
     probabilities = arrays(found.probabilities)
     return GuideCheck(
         tail, probabilities, {n: symmetry_p_values(p) for n, p in probabilities.items()}
     )
+
+
+def _without_lock(simulation: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the simulation of several data sets in turn, whose run needs no `TRACING`."""
+
+    def run(arguments: Any) -> Any:
+        each = jax.jit(functools.partial(jax.lax.map, simulation))
+        program = each.lower(arguments).compile()
+        TRACING.release()
+        try:
+            return jax.block_until_ready(program(arguments))
+        finally:
+            TRACING.acquire()
+
+    return run
 
 
 def symmetry_p_values(probabilities: np.ndarray) -> np.ndarray:
@@ -239,7 +257,7 @@ def khat(
         program(*call.args, **call.kwargs)
     if any(q is not None and not q.determines_mean for q in posteriors):
         return None
-    with TRACING:
+    with TRACING:  # in all of it: NumPyro runs the model as it is, for each chunk of draws
         found = psis_diagnostic(
             key, params, model, program, *call.args, num_particles=num, chunk_size=min(num, 100),
             **call.kwargs,

@@ -1,7 +1,9 @@
 """Both diagnostics of a guide at the exact posterior, and of one that is too narrow."""
 
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -9,7 +11,8 @@ from scipy.stats import norm
 from support.conjugate import KEY, N, X, Y, conjugate, guide_params, posterior
 
 import dgp_ppl as dgp
-from dgp_ppl.criticism._check_guide import symmetry_p_values, walk_p_value
+from dgp_ppl._partition import TRACING
+from dgp_ppl.criticism._check_guide import _without_lock, symmetry_p_values, walk_p_value
 
 
 def test_an_exact_guide_has_small_p_values_by_chance_alone():
@@ -27,6 +30,19 @@ def test_an_exact_guide_has_small_p_values_by_chance_alone():
     walks = np.abs(np.cumsum(list(itertools.product((-1, 1), repeat=9)), axis=1)).max(axis=1)
     for farthest in range(1, 10):
         assert walk_p_value(farthest, 9) == pytest.approx(np.mean(walks >= farthest))
+
+
+def test_other_threads_run_models_during_the_fits_of_vsbc():
+    def is_free():
+        if got := TRACING.acquire(blocking=False):
+            TRACING.release()
+        return np.asarray(got)
+
+    with TRACING, ThreadPoolExecutor(1) as pool:
+        ask = lambda _: pool.submit(is_free).result()  # noqa: E731
+        fit = lambda x: jax.pure_callback(ask, jax.ShapeDtypeStruct((), bool), x)  # noqa: E731
+        assert _without_lock(fit)(jnp.ones(2)).tolist() == [True, True]
+        assert not ask(None)
 
 
 @pytest.mark.slow
