@@ -10,9 +10,9 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array
 
-from dgp_ppl._checks import is_traced
+from dgp_ppl._checks import bad_rows, is_traced
 
-__all__ = ["namespace", "pad", "to_host"]
+__all__ = ["check_no_nan", "namespace", "pad", "to_host"]
 
 
 def pad(a: Array, size: int) -> Array:
@@ -30,3 +30,12 @@ def to_host(a: Any, dtype: DTypeLike | None = np.float64) -> Any:
     if is_traced(a):
         return a if dtype is None else jnp.asarray(a, float)
     return np.asarray(a, dtype)
+
+
+def check_no_nan(caller: str, missing: np.ndarray) -> None:
+    """Raise if an entry of y that counts is NaN."""
+    if missing.any():
+        raise ValueError(
+            f"{caller}: y is NaN in {bad_rows(missing)}, wanted numbers; leave missing targets out"
+            f"{' by mask=~np.isnan(y)' if caller == 'log_prob' else ''}"
+        )

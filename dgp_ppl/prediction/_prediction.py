@@ -15,15 +15,7 @@ from jax import random
 from jax.typing import ArrayLike
 from jaxtyping import Array
 
-from dgp_ppl._checks import (
-    as_array,
-    bad_rows,
-    check_count,
-    check_key,
-    held_by_jax,
-    is_traced,
-    warn_of_nan,
-)
+from dgp_ppl._checks import as_array, check_count, check_key, held_by_jax, is_traced, warn_of_nan
 from dgp_ppl._partition import CallArrays
 from dgp_ppl._typing import Params, PRNGKey
 from dgp_ppl.inference import Chains
@@ -32,7 +24,7 @@ from dgp_ppl.inference.runs._summary import Summarized
 from dgp_ppl.likelihoods import Mixture
 from dgp_ppl.metrics import crps_gaussian_mixture, crps_samples
 from dgp_ppl.prediction import _functionals as functionals
-from dgp_ppl.prediction._arrays import namespace, pad, to_host
+from dgp_ppl.prediction._arrays import check_no_nan, namespace, pad, to_host
 from dgp_ppl.prediction._passes import ForwardPass, function_passes, predictive_passes
 from dgp_ppl.standardize import Standardizer
 
@@ -166,7 +158,7 @@ class Prediction(Summarized, Portable):
                 "samples can be traced"
             )
         y = np.asarray(self._shaped("crps", y), np.float64)
-        _check_no_nan("crps", np.isnan(y))
+        check_no_nan("crps", np.isnan(y))
         if type(first.entries) is not dist.Normal or len(first.log_weights[0]) > 1:
             draws = self.sample(random.fold_in(self.key, 2), num)
             return crps_samples(y.ravel(), draws.reshape(len(draws), -1)).reshape(y.shape)
@@ -357,7 +349,7 @@ class Prediction(Summarized, Portable):
             )
         entries = seen.reshape(seen.shape + (1,) * (targets.ndim - seen.ndim))
         if not is_traced(targets, seen) and targets.dtype.kind == "f":
-            _check_no_nan(caller, np.isnan(targets) & entries)
+            check_no_nan(caller, np.isnan(targets) & entries)
         xp = namespace(targets, seen)
         values = xp.where(entries, targets, xp.zeros_like(targets))
         by_entry = [seen] if seen.ndim > 1 else []
@@ -393,12 +385,3 @@ class Prediction(Summarized, Portable):
 
     def _original(self, y: ArrayLike) -> np.ndarray:
         return to_host(y, None) if self.standardizer is None else self.standardizer.original(y)
-
-
-def _check_no_nan(caller: str, missing: np.ndarray) -> None:
-    """Raise if an entry of y that counts is NaN."""
-    if missing.any():
-        raise ValueError(
-            f"{caller}: y is NaN in {bad_rows(missing)}, wanted numbers; leave missing targets out"
-            f"{' by mask=~np.isnan(y)' if caller == 'log_prob' else ''}"
-        )
