@@ -70,7 +70,8 @@ class VectorizedKernel:
 
         def first(num_warmup: int) -> Any:
             if self.batched:
-                return one(keys, init_params, num_warmup)
+                state = one(keys, init_params, num_warmup)
+                return jax.tree.map(jnp.asarray, state)  # the state of ESS has Python's numbers
             chains = range(self.num_chains)
             values = [jax.tree.map(lambda a: jnp.asarray(a)[i], init_params) for i in chains]  # noqa: B023
             states = [one(k, v, num_warmup) for k, v in zip(keys, values, strict=True)]

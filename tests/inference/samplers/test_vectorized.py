@@ -60,10 +60,11 @@ def test_any_kernel(name, x64):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:run_mcmc. these draws:UserWarning")  # 20 steps adapt little
-@pytest.mark.parametrize("name", ["discrete", "stretch"])
+@pytest.mark.parametrize("name", ["discrete", "stretch", "slice"])
 def test_any_kernel_goes_on(name, tmp_path):
     """A run resumes from a folder and from a state. An ensemble's fields are repeated per chain."""
-    field = "inner_state.accept_prob" if name == "stretch" else "block_states.1.accept_prob"
+    fields = {"discrete": "block_states.1.accept_prob", "stretch": "inner_state.accept_prob"}
+    field = fields.get(name, "inner_state.i")
     sizes = {"num_warmup": 20, "num_chains": 8, "extra_fields": (field,), "progress": False}
     run = lambda **more: run_mcmc(KEY, KERNELS[name](), X, Y, **(sizes | more))  # noqa: E731
     whole = run(num_samples=30)
