@@ -112,11 +112,11 @@ def _text(value: Any, seen: dict[int, tuple[Any, str]]) -> str:
 
     `seen` has the inner programs by their ids, each with its hash: a program has few, many times.
     """
-    if isinstance(value, ClosedJaxpr):
-        return _text((value.jaxpr, value.consts), seen)
-    if isinstance(value, Jaxpr):
+    if isinstance(value, ClosedJaxpr | Jaxpr):  # one class since JAX 0.12
         if id(value) not in seen:
-            seen[id(value)] = value, _hash("\n".join(_lines(value, seen)))
+            constants = _text(getattr(value, "consts", ()), seen)
+            inner: Any = getattr(value, "jaxpr", value)
+            seen[id(value)] = value, _hash("\n".join([*_lines(inner, seen), constants]))
         return seen[id(value)][1]
     if _is_array(value):
         array = np.asarray(raw(value))
