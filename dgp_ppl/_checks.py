@@ -131,6 +131,8 @@ def _is_data(value: Any) -> bool:
 def as_array(caller: str, name: str, value: Any) -> Any:
     """Return real numbers as an array: JAX's arrays as they are, others as NumPy's."""
     if isinstance(value, jax.Array) and not jnp.issubdtype(value.dtype, np.complexfloating):
+        if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+            raise TypeError(f"{caller}: {name} is a random key, wanted numbers")
         return value
     columns = getattr(value, "column_names", getattr(value, "columns", None))
     if columns is not None and _is_data(value):

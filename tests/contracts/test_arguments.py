@@ -142,6 +142,8 @@ def bad_arguments():
         ("'y' has the value 4294967299, beyond int32, .*; rescale",
          lambda: fit_to(y=np.full(20, 2**32 + 3))),
         ("'x' has the value -1e.39, beyond float32", lambda: fit_to(x=np.full((20, 1), -1e39))),
+        ("log_prob: y is a random key", lambda: predict().log_prob(KEY)),
+        ("transported: model is", lambda: dgp.transported(3, SHALLOW, fit)),  # type: ignore
         ("log_prob: y has the value 42", lambda: predict().log_prob(np.full(20, 2**32 + 3))),
         ("batch_size is 2.5, wanted an integer", lambda: fit_to(batch_size=2.5)),
         ("Matern12.learned: dim is 2.5", lambda: kernels.Matern12.learned("l", dim=2.5)),  # type: ignore

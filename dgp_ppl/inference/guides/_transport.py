@@ -13,7 +13,7 @@ from jaxtyping import Array
 from numpyro import handlers
 from numpyro.infer.util import log_density
 
-from dgp_ppl._checks import GivenParams, params_of, unknown_params
+from dgp_ppl._checks import GivenParams, check_program, params_of, unknown_params
 from dgp_ppl._partition import Call, alone
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey, Values
 from dgp_ppl.core import TransportInducing, guide_site
@@ -57,6 +57,7 @@ def transported(model: Model, guide: LayerGuide, params: Params | Fitted) -> Mod
     Source: Parno & Marzouk (2018), "Transport map accelerated Markov chain Monte Carlo". NumPyro's
     `NeuTraReparam` does this for its own guides. With `Flow` it is NeuTra (Hoffman et al. 2019).
     """
+    check_program("transported", "model", model)
     start, values = reference_guide("transported", guide), params_of("transported", params)
     given = GivenParams(model, values, "transported")
     is_checked = False
