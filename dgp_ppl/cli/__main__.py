@@ -59,6 +59,8 @@ def run() -> None:
             _fail(printable(" ".join(message().split())))
         if isinstance(error, DataError | BrokenExecutor):
             _fail(printable(str(error).removeprefix("compare: ")))
+        if isinstance(error, OSError) and error.filename is not None:
+            _fail(printable(f"{error.filename}: {error.strerror}"))
         raise
 
 

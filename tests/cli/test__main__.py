@@ -48,6 +48,12 @@ def test_a_warning_is_one_line(tmp_path):
     assert (found.returncode, found.stderr) == (0, "dgp-ppl: warning: first second\n")
 
 
+def test_a_file_that_cannot_be_read_is_one_line(tmp_path):
+    found = start(tmp_path, run="open('no.csv')")
+    assert (found.returncode, found.stdout) == (2, "")
+    assert found.stderr == "dgp-ppl: no.csv: No such file or directory\n"
+
+
 def test_an_interrupted_command_does_not_crash_at_its_end(tmp_path):
     found = start(tmp_path, run="atexit.register(os.abort); print('line'); sys.exit(130)")
     assert (found.returncode, found.stdout) == (130, "line\n")
