@@ -171,10 +171,10 @@ def held_by_jax(caller: str, name: str, value: Any) -> Any:
         return array
     info: Any = np.finfo if array.dtype.kind == "f" else np.iinfo
     limits, finite = info(jax.dtypes.canonicalize_dtype(array.dtype)), np.isfinite(array)
-    for value in (find(array, where=finite, initial=0) for find in (np.min, np.max)):
-        if not limits.min <= value <= limits.max:
+    for end in (find(array, where=finite, initial=0) for find in (np.min, np.max)):
+        if not limits.min <= end <= limits.max:
             raise DataError(
-                f"{caller}: {name} has the value {value}, beyond {limits.dtype}, in which JAX "
+                f"{caller}: {name} has the value {end}, beyond {limits.dtype}, in which JAX "
                 f"computes; rescale it, pass {name.split()[-1].strip(chr(39))}.astype(float) for "
                 "large integers, or set jax_enable_x64"
             )
