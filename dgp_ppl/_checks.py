@@ -20,13 +20,6 @@ from dgp_ppl._errors import DataError, one_line
 from dgp_ppl._partition import Call, call_signature
 from dgp_ppl._typing import Fitted, Params
 
-__all__ = [
-    "GivenParams", "as_array", "bad_rows", "check_count", "check_inputs", "check_key",
-    "check_kind", "check_positive", "check_program", "check_shapes", "check_value",
-    "checked_call", "held_by_jax", "is_traced", "missing_params", "params_of", "short_list",
-    "unknown_params", "warn_if_blurred", "warn_of_nan",
-]  # fmt: skip
-
 # Rounding of a column of inputs, in its standard deviations: may merge values, and does.
 _LEAST_ROUNDING, _MOST_ROUNDING = 1e-6, 1e-3
 _MOST_ROWS = 5

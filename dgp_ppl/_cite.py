@@ -7,8 +7,6 @@ import re
 from importlib.resources import files
 from typing import Any
 
-__all__ = ["cite"]
-
 
 def cite(*methods: Any) -> str:
     """Return the BibTeX entries of the papers that the docstrings of some methods name.

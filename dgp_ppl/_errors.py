@@ -5,10 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-__all__ = [
-    "DataError", "Interrupted", "NonFiniteLossError", "UnsuitableError", "one_line", "printable",
-]  # fmt: skip
-
 
 def one_line(error: BaseException) -> str:
     """Format the error of another library: on one line of at most 200 characters."""

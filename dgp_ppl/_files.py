@@ -27,8 +27,6 @@ import numpy as np
 import dgp_ppl
 from dgp_ppl._errors import DataError
 
-__all__ = ["DAMAGE", "fingerprint", "finite", "replacing", "versions", "write_tables"]
-
 DAMAGE = (
     OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, EOFError, RuntimeError,
     OverflowError, MemoryError, zipfile.BadZipFile, zlib.error, struct.error,

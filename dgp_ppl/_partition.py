@@ -30,11 +30,6 @@ from dgp_ppl._static_key import static_key, unchanged_arrays
 
 _MOST_LETTERS = 60  # of an argument in a description
 
-__all__ = [
-    "TRACING", "Call", "CallArrays", "ComparedByFields", "Partition", "Streamed", "alone",
-    "call_signature", "compiled", "is_streamed", "named_arrays", "shape_of", "signature",
-]  # fmt: skip
-
 TRACING: Any = threading.RLock()
 """The lock of the thread that runs a model, or anything else under NumPyro's handlers."""
 if hasattr(os, "register_at_fork"):  # not on Windows; a fork waits until no thread runs a model

@@ -7,8 +7,6 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
-__all__ = ["Progress"]
-
 
 class Progress(tqdm):  # pyright: ignore[reportGeneralTypeIssues] - tqdm chooses its base class
     """A bar of tqdm. In files and pipes it is drawn every ten seconds, and stays at the end.

@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 from numpyro.primitives import Messenger
 
-__all__ = ["Keyed", "SameObject", "static_key", "unchanged_arrays"]
-
 _DIGESTS: ContextVar[dict[int, tuple[np.ndarray, bytes]]] = ContextVar("digests")
 
 

@@ -18,11 +18,6 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from jaxtyping import Array, Float, Key, Real
 
-__all__ = [
-    "AnyArray", "Fitted", "InducingInputs", "InducingValues", "Inputs", "Model", "OtherInputs",
-    "Outputs", "PRNGKey", "Params", "Values",
-]  # fmt: skip
-
 AnyArray: TypeAlias = Array | np.ndarray
 """An array of JAX or of NumPy."""
 Inputs: TypeAlias = Real[AnyArray, "N D"]

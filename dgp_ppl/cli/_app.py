@@ -14,8 +14,6 @@ from typer.core import TyperGroup
 import dgp_ppl
 from dgp_ppl._errors import Interrupted, printable
 
-__all__ = ["app", "console", "print_note", "writing"]
-
 
 class _Commands(TyperGroup):
     """The commands. Ctrl-C ends them in one line, with the shell's code 130."""

@@ -22,8 +22,6 @@ from dgp_ppl.comparison._metrics import (
 )
 from dgp_ppl.comparison._setting import MODEL, OPTIONS, RESULTS, with_options
 
-__all__ = ["print_results"]
-
 
 @app.command("compare")
 @with_options([*SHARED, *OPTIONS], annotation)

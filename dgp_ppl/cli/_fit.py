@@ -24,8 +24,6 @@ from dgp_ppl.cli._options import (
 from dgp_ppl.comparison import METHODS, compare
 from dgp_ppl.comparison._setting import MODEL, OPTIONS, RESULTS, with_options
 
-__all__: list[str] = []
-
 
 @app.command("fit")
 @with_options([*SHARED, *(o for o in OPTIONS if o.name != "restarts")], annotation)

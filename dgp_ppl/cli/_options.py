@@ -14,11 +14,6 @@ from dgp_ppl._errors import DataError
 from dgp_ppl.comparison._setting import FIT, RESULTS, Option
 from dgp_ppl.datasets._npz import DEFAULT_SPLITS
 
-__all__ = [
-    "DATA", "SHARED", "Data", "annotation", "check_output", "column_names", "data_stem", "keywords",
-    "option", "use_x64",
-]  # fmt: skip
-
 DATA = "Data"  # a heading of the help, as FIT and RESULTS
 
 

@@ -19,8 +19,6 @@ from dgp_ppl.persistence import load
 from dgp_ppl.persistence._archive import ArchiveReader
 from dgp_ppl.prediction import Prediction
 
-__all__: list[str] = []
-
 _OUT = "{}-predictions.csv"
 
 

@@ -19,8 +19,6 @@ from dgp_ppl.datasets._load import named_files
 from dgp_ppl.persistence._archive import ArchiveReader, read_array
 from dgp_ppl.persistence._trust import nodes_of
 
-__all__ = ["comparison_of"]
-
 _ENTRIES = {
     "source": str, "target": str, "task": str, "classes": list, "rows": dict, "config": dict,
     "row": dict,

@@ -18,8 +18,6 @@ from dgp_ppl.core import Grid
 from dgp_ppl.datasets import Dataset
 from dgp_ppl.datasets._source import RowSource
 
-__all__ = ["Built", "build", "check_categories", "kernel_maker", "observation_arguments"]
-
 _HORIZON = 5.0  # integration time of the flows
 _NUM_TIMES = 3  # times of the inducing inputs of a field that changes with time
 

@@ -46,8 +46,6 @@ from dgp_ppl.datasets._npz import DEFAULT_SPLITS
 from dgp_ppl.datasets._read import Table
 from dgp_ppl.datasets._source import RowSource, open_source
 
-__all__ = ["Comparison", "compare"]
-
 
 @dataclasses.dataclass(repr=False)
 class Comparison:

@@ -23,8 +23,6 @@ from dgp_ppl._progress import Progress
 from dgp_ppl.comparison._method import METHODS, Method
 from dgp_ppl.comparison._run import Job, Run, run_method
 
-__all__ = ["check_forks", "fits_on", "local_workers"]
-
 _PARENT_SECONDS = 1.0  # between looks at whether a worker's parent lives
 # The names that say how many threads BLAS libraries and XLA may start.
 _THREADS = (

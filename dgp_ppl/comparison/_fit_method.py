@@ -19,10 +19,6 @@ from dgp_ppl.inference.runs._summary import Summarized
 from dgp_ppl.prediction import Prediction, pool
 from dgp_ppl.standardize import Standardizer
 
-__all__ = [
-    "FailedFit", "Found", "MethodFit", "fit_method", "keys_of_split", "method_fit", "prepared",
-]  # fmt: skip
-
 FailedFit = (NonFiniteLossError, UnsuitableError)
 """What a fit raises that `compare` writes into its row."""
 

@@ -16,10 +16,6 @@ from dgp_ppl.comparison._method import METHODS
 from dgp_ppl.datasets import Dataset
 from dgp_ppl.datasets._source import RowSource
 
-__all__ = [
-    "LAST_FIGURES", "clear_folder", "describe", "finished_rows", "prepare_folder", "write_json",
-]  # fmt: skip
-
 LAST_FIGURES = ("predictions", "reliability")
 """Figures of a report, one of which is written last."""
 

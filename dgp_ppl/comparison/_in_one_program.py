@@ -12,8 +12,6 @@ from dgp_ppl.comparison._fit_method import FailedFit, Found, method_fit, prepare
 from dgp_ppl.comparison._method import TRAITS
 from dgp_ppl.comparison._run import Job, Run, run_method
 
-__all__ = ["fits_in_one_program"]
-
 
 def fits_in_one_program(
     jobs: Sequence[Job],

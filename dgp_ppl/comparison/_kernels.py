@@ -7,8 +7,6 @@ from typing import Any
 
 from dgp_ppl import kernels
 
-__all__ = ["KERNELS", "CategoryKernel"]
-
 KERNELS: dict[str, type[kernels.Kernel]] = {
     "squared_exponential": kernels.SquaredExponential,
     "matern52": kernels.Matern52,

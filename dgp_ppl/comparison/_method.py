@@ -19,19 +19,6 @@ from dgp_ppl.inference import Chains, FitResult, MCEMResult
 from dgp_ppl.inference.runs._summary import Summarized, list_arrays, program_name
 from dgp_ppl.prediction import Prediction, predict
 
-__all__ = [
-    "METHODS",
-    "TRAITS",
-    "FitsInOneProgram",
-    "Fitted",
-    "Method",
-    "Task",
-    "Traits",
-    "check_methods",
-    "methods_for",
-    "register",
-]  # fmt: skip
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Task:

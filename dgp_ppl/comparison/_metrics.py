@@ -12,11 +12,6 @@ import sklearn.metrics
 from dgp_ppl import metrics
 from dgp_ppl.prediction import Prediction
 
-__all__ = [
-    "INFERENCE_HEADINGS", "METRICS", "PREDICTION_HEADINGS", "format_number", "format_summary",
-    "predictive_metrics", "summarise",
-]  # fmt: skip
-
 _REGRESSION = ("rmse", "log_density", "crps", "coverage90")
 _CLASSES = ("accuracy", "log_loss", "ece", "brier")
 _FIT = (

@@ -35,8 +35,6 @@ from dgp_ppl.prediction import Prediction
 from dgp_ppl.prediction._pool import PooledPrediction
 from dgp_ppl.standardize import Standardizer
 
-__all__ = ["Job", "Run", "run_method"]
-
 # The tree has at least as many draws as the prediction has passes, and more for small data.
 _MAX_DRAWS_PER_PASS = 10
 _MAX_VALUES = 500_000  # draws times rows of the tree's large variables

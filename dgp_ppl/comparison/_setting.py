@@ -19,11 +19,6 @@ from dgp_ppl._checks import check_count
 from dgp_ppl._errors import DataError
 from dgp_ppl.comparison._kernels import KERNELS
 
-__all__ = [
-    "LIKELIHOODS", "MODELS", "OPTIONS", "Option", "Setting", "complete_setting", "make_setting",
-    "with_options",
-]  # fmt: skip
-
 MODELS: tuple[str, ...] = ("deep_gp", "diff_gp", "temporal_diff_gp")
 """The names of the models."""
 

@@ -17,8 +17,6 @@ from dgp_ppl.comparison._method import METHODS, methods_for
 from dgp_ppl.datasets import Dataset, Preprocessor
 from dgp_ppl.datasets._source import RowSource, TableSource
 
-__all__ = ["Split", "chosen_methods", "divided", "split_numbers"]
-
 _DEFAULT_METHODS = ("sgpr", "dsvi", "dspp")
 _DEFAULT_SPLITS = 3
 _ROWS_IN_MEMORY = 20_000  # so few rows of a source are read whole

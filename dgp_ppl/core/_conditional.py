@@ -31,8 +31,6 @@ from dgp_ppl.kernels._base import evaluated
 from dgp_ppl.linalg import Factor, default_jitter, factorise, white_moments
 from dgp_ppl.linalg._products import computed_once, matmul, stored_gradient
 
-__all__ = ["Grid", "Sparse", "covariance"]
-
 InducingPosterior = AbstractInducing | Array
 """A Gaussian q(v) to integrate over, or a draw of v, [M, P], to condition on."""
 

@@ -8,8 +8,6 @@ from typing import Any
 import jax
 from jax.interpreters.partial_eval import dce_jaxpr
 
-__all__ = ["dependence"]
-
 
 def dependence(function: Callable[..., Any], *args: Any) -> list[list[bool]]:
     """Return for each array that a function returns which arrays of its arguments it depends on.

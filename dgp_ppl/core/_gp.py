@@ -37,8 +37,6 @@ from dgp_ppl.kernels._terms import check_term
 from dgp_ppl.linalg import factorise
 from dgp_ppl.linalg._products import as_float, matmul
 
-__all__ = ["DrawMode", "RandomFunction", "function_draws", "gp"]
-
 DrawMode = Literal["joint", "path", "mean"]
 """How `function_draws` draws a layer's function: exactly, by features, or its mean."""
 

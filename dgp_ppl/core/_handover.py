@@ -18,20 +18,6 @@ from dgp_ppl.core._conditional import Grid, Sparse
 from dgp_ppl.core._inducing import AbstractInducing
 from dgp_ppl.kernels import Covariance
 
-__all__ = [
-    "HANDOVER",
-    "LAYER",
-    "NOISE_OF",
-    "Handover",
-    "LayerSite",
-    "guide_site",
-    "handover_of",
-    "hidden_layers",
-    "is_layer",
-    "layer_of",
-    "with_handover",
-]
-
 HANDOVER = "handover"
 """Where a site's ``infer`` holds the guide's `Handover`."""
 

@@ -26,16 +26,6 @@ from dgp_ppl.linalg import factorise, weighted_squares
 from dgp_ppl.linalg._products import diagonal, matmul
 from dgp_ppl.linalg._triangular import triangular_inverse
 
-__all__ = [
-    "AbstractInducing",
-    "DiagonalInducing",
-    "FullInducing",
-    "SharedInducing",
-    "TransportInducing",
-    "cholesky_factor",
-    "project",
-]  # fmt: skip
-
 
 def project(A: Array, v: Float[Array, "M P"]) -> Float[Array, "N P"]:
     """Return A'v for every output."""

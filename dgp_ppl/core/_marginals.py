@@ -11,8 +11,6 @@ from jaxtyping import Array, Float
 
 from dgp_ppl.linalg._products import as_float
 
-__all__ = ["Marginals"]
-
 
 class Marginals(eqx.Module):
     """Gaussian marginals of a function at N inputs, independent over points and outputs.

@@ -10,8 +10,6 @@ from dgp_ppl._checks import check_kind
 from dgp_ppl.inference import Chains
 from dgp_ppl.inference.samplers._chains import ChainLine, run_lines, stuck_sites
 
-__all__ = ["chain_diagnostics", "chain_lines"]
-
 _RHATS = 1.05, 1.2  # "look" and "bad" from here on
 _SIZES = 100, 20  # "look" and "bad" below
 

@@ -24,8 +24,6 @@ from dgp_ppl.inference import Chains, FitResult, LayerGuide, annealed_evidence, 
 from dgp_ppl.inference.svi._ending import Line, checked, loss_lines
 from dgp_ppl.prediction import Prediction, predict
 
-__all__ = ["FitCheck", "check_fit"]
-
 _ROWS = 500  # training rows that are looked at
 _MOST_ROWS = 100_000  # among which repetitions are looked for
 

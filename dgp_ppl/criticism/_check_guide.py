@@ -27,8 +27,6 @@ from dgp_ppl.inference._params import checked_params
 from dgp_ppl.inference.svi._setup import guide_optimizer
 from dgp_ppl.inferencedata._sites import ModelSites
 
-__all__ = ["GuideCheck", "check_guide", "khat"]
-
 _LEVEL = 0.05
 
 

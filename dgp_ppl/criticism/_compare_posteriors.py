@@ -23,8 +23,6 @@ from dgp_ppl.inferencedata._draws import Draws
 from dgp_ppl.inferencedata._log_likelihood import PointwiseEvaluator
 from dgp_ppl.inferencedata._sites import ModelSites
 
-__all__ = ["Estimate", "PosteriorComparison", "compare_posteriors", "energy_distance"]
-
 _MIN_CHAINS = 4  # enough for each chain to be a group; fewer are divided into as many parts
 _NUM_GROUPS = 8  # of a guide's draws, which are independent
 

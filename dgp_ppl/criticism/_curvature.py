@@ -17,8 +17,6 @@ from dgp_ppl.inference.evidence._target import Arrays, Target
 from dgp_ppl.inference.guides import LayerGuide, MeanField
 from dgp_ppl.inference.svi._ending import Line, checked, worst
 
-__all__ = ["curvature_lines"]
-
 _MOST_VALUES = 300
 _MOST_WORK = 3_000_000  # values times rows
 

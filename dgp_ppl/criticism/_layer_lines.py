@@ -24,8 +24,6 @@ from dgp_ppl.kernels._base import Columns, evaluated
 from dgp_ppl.linalg import default_jitter
 from dgp_ppl.prediction._passes import ForwardPass
 
-__all__ = ["layer_lines", "mean_pass", "squared_distances"]
-
 _ROWS = 200  # of the pass in float64
 
 

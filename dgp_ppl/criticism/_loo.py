@@ -14,8 +14,6 @@ import numpy as np
 
 from dgp_ppl.inferencedata._loo_bias import stored_correction, warn_about_bias
 
-__all__ = ["loo", "weights_khat"]
-
 _MIN_DRAWS = 25  # so that the tail, a fifth of them, has the 5 that a Pareto fit needs
 
 

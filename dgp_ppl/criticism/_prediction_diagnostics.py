@@ -18,8 +18,6 @@ from dgp_ppl.prediction import predict
 from dgp_ppl.prediction._functionals import log_density_by_pass
 from dgp_ppl.standardize import Standardizer
 
-__all__ = ["prediction_diagnostics"]
-
 _LEAST_DRAWS = 4  # of a chain, for a split R-hat
 
 

@@ -9,10 +9,6 @@ from typing import Any, Protocol, runtime_checkable
 
 from dgp_ppl._errors import DataError, one_line
 
-__all__ = [
-    "ArrowFrame", "arrow", "frame_columns", "frame_name", "is_frame", "readable", "without_index",
-]  # fmt: skip
-
 
 def arrow(module: str = "") -> Any:
     """Import PyArrow, or one of its modules such as ``csv``; say how to install what is missing."""

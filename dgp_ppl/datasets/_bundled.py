@@ -8,8 +8,6 @@ import numpy as np
 
 from dgp_ppl.datasets._dataset import Dataset, DatasetInfo
 
-__all__ = ["BUNDLED", "load_bundled"]
-
 BUNDLED = {
     info.name: info
     for info in (

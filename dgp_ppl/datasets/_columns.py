@@ -24,11 +24,6 @@ from dgp_ppl.datasets._messages import (
 )
 from dgp_ppl.datasets._read import DAY_MICROSECONDS, Table, is_missing
 
-__all__ = [
-    "InputColumn", "Kind", "TargetColumn", "fit_input", "fit_target",
-    "format_value", "infer", "labels", "parse_date", "parse_number",
-]  # fmt: skip
-
 _MOST_CATEGORIES = 50
 _MOSTLY_DIFFERENT = 0.9  # the share of different texts from which on they are names
 _MIXED = 0.25  # the share of numbers or dates from which on a column of text is suspect

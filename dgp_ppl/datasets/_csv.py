@@ -12,8 +12,6 @@ from dgp_ppl._errors import DataError, one_line
 from dgp_ppl.datasets._arrow import arrow
 from dgp_ppl.datasets._messages import named, quoted, shown
 
-__all__ = ["check_names", "csv_batches", "csv_rows"]
-
 _BLOCK_BYTES = 2**20
 
 

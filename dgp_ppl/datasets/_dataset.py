@@ -12,8 +12,6 @@ from dgp_ppl._errors import DataError
 from dgp_ppl.datasets._messages import shown
 from dgp_ppl.datasets._preprocessor import Preprocessor
 
-__all__ = ["Dataset", "DatasetInfo", "check_size", "repeated_rows", "splits"]
-
 _MIN_ROWS = 3
 _NAMES = 8  # of inputs, in a repr
 

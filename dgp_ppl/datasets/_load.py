@@ -28,11 +28,6 @@ from dgp_ppl.datasets._npz import DEFAULT_SPLITS, read_npz
 from dgp_ppl.datasets._preprocessor import Preprocessor, find_target
 from dgp_ppl.datasets._read import TABLE_SUFFIXES, Table, read_table
 
-__all__ = [
-    "is_folder", "load", "named_files", "names", "open_data", "refuse_split_key",
-    "strict_dataset",
-]  # fmt: skip
-
 _FILE_SUFFIXES = (*TABLE_SUFFIXES, ".npz")
 _FOLDER_VARIABLE = "DGP_PPL_DATA"
 

@@ -12,11 +12,6 @@ import numpy as np
 
 from dgp_ppl._errors import DataError
 
-__all__ = [
-    "FLOAT32_MAX", "OF_NEW_ROWS", "TOO_LARGE", "TOO_LONG", "WHOLE_MAX", "bad_cell", "check_file",
-    "constant_target", "named", "quoted", "shown", "suggestion",
-]  # fmt: skip
-
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 WHOLE_MAX = 2**53  # float64 holds every whole number up to here
 TOO_LARGE = "is infinite or beyond the range of float32 (3.4e38), which fits use"

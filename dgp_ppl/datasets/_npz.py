@@ -22,8 +22,6 @@ from dgp_ppl.datasets._messages import (
 from dgp_ppl.datasets._read import Column, Table
 from dgp_ppl.datasets.rows._readers import first_bad
 
-__all__ = ["DEFAULT_SPLITS", "read_npz"]
-
 DEFAULT_SPLITS = "test_index"
 """Array of a .npz file that holds the test rows of each split."""
 

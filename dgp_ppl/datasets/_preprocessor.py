@@ -26,8 +26,6 @@ from dgp_ppl.datasets._messages import quoted, shown, suggestion
 from dgp_ppl.datasets._read import Table, read_table
 from dgp_ppl.datasets._report import Report, describe
 
-__all__ = ["Preprocessor", "Source", "check_columns", "find_target", "learn"]
-
 _FORMAT, _VERSION = "dgp_ppl.Preprocessor", 1
 
 Source = str | os.PathLike[str] | ArrowFrame | Table

@@ -23,11 +23,6 @@ from dgp_ppl.datasets._arrow import (
 from dgp_ppl.datasets._csv import check_names, csv_batches, csv_rows
 from dgp_ppl.datasets._messages import WHOLE_MAX, check_file, named, shown
 
-__all__ = [
-    "DAY_MICROSECONDS", "TABLE_SUFFIXES", "Column", "Table", "is_missing", "read_table",
-    "table_chunks",
-]  # fmt: skip
-
 TABLE_SUFFIXES = (".csv", ".parquet")
 DAY_MICROSECONDS = 86_400_000_000
 _BATCH_ROWS = 2**16

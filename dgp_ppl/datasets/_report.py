@@ -17,8 +17,6 @@ from dgp_ppl.datasets._columns import (
 from dgp_ppl.datasets._messages import shown
 from dgp_ppl.datasets._read import Table
 
-__all__ = ["Report", "describe"]
-
 _FEW_CELLS = 10  # below, different whole numbers are no sign of an identifier
 _MOSTLY = 0.95  # the share of different whole numbers that is one
 

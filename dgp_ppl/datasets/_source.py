@@ -22,8 +22,6 @@ from dgp_ppl.datasets.rows import Rows
 from dgp_ppl.datasets.rows._parquet import parquet_columns
 from dgp_ppl.datasets.rows._readers import CellCheck
 
-__all__ = ["RowSource", "TableSource", "open_source"]
-
 _MOST_TEST_ROWS = 10_000
 _MOST_CLASSES = 1000
 

@@ -25,8 +25,6 @@ from dgp_ppl.inference.guides import LayerGuide
 from dgp_ppl.inference.programs._handlers import held_names, survey
 from dgp_ppl.inference.runs._summary import program_name
 
-__all__ = ["Declared", "checked_params", "declared_params", "set_up_guide"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Declared:

@@ -34,8 +34,6 @@ from dgp_ppl.inferencedata._log_likelihood import (
 from dgp_ppl.inferencedata._sites import ModelSites
 from dgp_ppl.standardize import Standardizer
 
-__all__ = ["to_inferencedata"]
-
 # NumPyro's names of sample statistics, and ArviZ's.
 _SAMPLE_STATS = {
     "accept_prob": "acceptance_rate",

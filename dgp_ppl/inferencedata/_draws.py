@@ -26,14 +26,6 @@ from dgp_ppl.inference import Chains, LayerGuide
 from dgp_ppl.inference.runs._blocks import PassProgram
 from dgp_ppl.inferencedata._sites import ModelSites
 
-__all__ = [
-    "Draws",
-    "SetDraws",
-    "draws_from_chains",
-    "draws_from_guide",
-    "draws_from_prior",
-]
-
 
 @dataclasses.dataclass(frozen=True)
 class Draws:

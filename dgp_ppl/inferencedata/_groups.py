@@ -16,8 +16,6 @@ from dgp_ppl.inferencedata._loo_bias import correction_variable
 from dgp_ppl.inferencedata._sites import ModelSites
 from dgp_ppl.standardize import Standardizer
 
-__all__ = ["GroupBuilder"]
-
 _UNITS = {"loss": "nats", "lp": "nats", "log_q": "nats", "log_weight": "nats"}
 
 

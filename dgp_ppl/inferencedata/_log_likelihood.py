@@ -24,8 +24,6 @@ from dgp_ppl.inferencedata._loo_bias import LooBias, PassSums, loo_bias
 from dgp_ppl.inferencedata._sites import ModelSites
 from dgp_ppl.likelihoods import Observed, log_density
 
-__all__ = ["PASSES_AT_ONCE", "PointwiseEvaluator", "PointwiseResult"]
-
 PASSES_AT_ONCE = 10
 """Passes that are evaluated together, in one block."""
 

@@ -17,15 +17,6 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array
 
-__all__ = [
-    "LooBias",
-    "PassSums",
-    "correction_variable",
-    "loo_bias",
-    "stored_correction",
-    "warn_about_bias",
-]
-
 _MAX_SHARE = 0.1  # of the standard error, that the bias left may have
 
 

@@ -18,8 +18,6 @@ from dgp_ppl.inference.programs._handlers import survey
 from dgp_ppl.likelihoods import Observed
 from dgp_ppl.likelihoods._observe import as_observed
 
-__all__ = ["ModelSites"]
-
 
 @dataclasses.dataclass(frozen=True)
 class ModelSites:

@@ -24,11 +24,6 @@ from jaxtyping import Array, Float, Real
 from dgp_ppl._checks import check_count
 from dgp_ppl._typing import AnyArray, Inputs, OtherInputs, PRNGKey
 
-__all__ = [
-    "Columns", "Covariance", "Features", "Kernel", "PerOutput", "Product", "Separable", "Sum",
-    "evaluated", "features_of",
-]  # fmt: skip
-
 _POSITIVE = dist.constraints.positive
 
 Features = Callable[[Inputs], Float[Array, "N F"]]

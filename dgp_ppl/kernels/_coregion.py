@@ -17,8 +17,6 @@ from dgp_ppl._typing import AnyArray, Inputs, OtherInputs, PRNGKey
 from dgp_ppl.kernels._base import Features, Kernel
 from dgp_ppl.linalg._products import matmul
 
-__all__ = ["Coregion"]
-
 _START = 0.5  # of the covariance between two categories, whose variance starts at 1
 _START_REST = 0.1  # of the other columns of W
 

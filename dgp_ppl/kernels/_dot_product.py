@@ -13,8 +13,6 @@ from dgp_ppl._typing import Inputs, OtherInputs, PRNGKey
 from dgp_ppl.kernels._base import Features, Kernel
 from dgp_ppl.linalg._products import computed_once, matmul
 
-__all__ = ["ArcCosine", "Linear"]
-
 
 class Linear(Kernel):
     """The kernel of Bayesian linear regression through the origin, variance · sum_d x_d z_d / l_d².

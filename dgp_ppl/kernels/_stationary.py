@@ -20,15 +20,6 @@ from dgp_ppl._typing import AnyArray, Inputs, OtherInputs, PRNGKey
 from dgp_ppl.kernels._base import Features, Kernel
 from dgp_ppl.linalg._products import computed_once, matmul
 
-__all__ = [
-    "Matern12",
-    "Matern32",
-    "Matern52",
-    "Periodic",
-    "RationalQuadratic",
-    "SquaredExponential",
-]
-
 
 def _squared_distance(x: Inputs, z: OtherInputs, lengthscale: ArrayLike) -> Array:
     """Return sum_d (x_d - z_d)² / l_d², [N, M].

@@ -10,8 +10,6 @@ import numpy as np
 from dgp_ppl._checks import is_traced
 from dgp_ppl.kernels._base import Columns, PerOutput, Separable
 
-__all__ = ["check_term"]
-
 
 def check_term(what: str, kernel: Any, total: Any) -> None:
     """Raise a ValueError that begins with `what` unless a kernel is a term of the sum `total`."""

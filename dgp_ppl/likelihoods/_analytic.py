@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpyro.distributions as dist
 from jaxtyping import Array
 
-__all__ = ["AnalyticLikelihood"]
-
 
 class AnalyticLikelihood(dist.Distribution):
     """Base class of likelihoods p(y | f) that compute expectations over f ~ N(latent, diag(var)).

@@ -15,8 +15,6 @@ from numpyro.distributions import constraints
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.likelihoods._analytic import AnalyticLikelihood
 
-__all__ = ["BernoulliProbit", "bernoulli_logit", "bernoulli_probit"]
-
 
 class BernoulliProbit(AnalyticLikelihood):
     """Two classes with the probit link: y in {0, 1} with p(y = 1 | f) = Phi(f).

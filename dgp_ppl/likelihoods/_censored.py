@@ -16,8 +16,6 @@ from numpyro.distributions import constraints
 
 from dgp_ppl._typing import PRNGKey
 
-__all__ = ["CensoredNormal"]
-
 _LEGENDRE = np.polynomial.legendre.leggauss(6)  # nodes and weights of a panel
 _FAR = 1e3  # standard deviations from the mean that stand for an infinite end of the range
 

@@ -18,8 +18,6 @@ from numpyro.distributions import constraints
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.likelihoods._analytic import AnalyticLikelihood
 
-__all__ = ["RobustMax", "robust_max", "softmax"]
-
 _MIN_VARIANCE = 1e-24  # a class's f with a smaller variance counts as known
 _LEGENDRE = np.polynomial.legendre.leggauss(6)  # nodes and weights of a panel
 

@@ -21,15 +21,6 @@ from numpyro.distributions import constraints
 
 from dgp_ppl._typing import PRNGKey
 
-__all__ = [
-    "BINOMIAL",
-    "NegativeBinomialLog",
-    "PoissonLog",
-    "distribution_function",
-    "draw",
-    "exp_minus_linear",
-]
-
 _KINDS: Any = dist  # so that type checkers don't narrow distributions to NumPyro's unions
 BINOMIAL: Any = (dist.BinomialProbs, dist.BinomialLogits)
 

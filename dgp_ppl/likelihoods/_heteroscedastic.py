@@ -20,8 +20,6 @@ from dgp_ppl.likelihoods._analytic import AnalyticLikelihood
 from dgp_ppl.likelihoods._log_integral import log_integral
 from dgp_ppl.linalg._products import deviation
 
-__all__ = ["HeteroscedasticNormal", "heteroscedastic"]
-
 _MAX_LOG_PRECISION = 50.0  # of E[sd⁻²], so that bounds stay finite in float32
 _NODES = np.linspace(-6, 6, 97)  # standard deviations of f₂, for distribution functions
 _WIDTHS = 6.0  # from a mode to where the density of f₂ given y no longer counts

@@ -12,8 +12,6 @@ from numpyro.primitives import Messenger
 
 from dgp_ppl._partition import alone
 
-__all__ = ["call_likelihood"]
-
 Likelihood = Callable[[Array], dist.Distribution]
 
 

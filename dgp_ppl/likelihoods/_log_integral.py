@@ -10,8 +10,6 @@ from jax import lax
 from jax.scipy.special import logsumexp
 from jaxtyping import Array
 
-__all__ = ["LEAST", "evenly_spaced", "log_integral"]
-
 LEAST = 15.0  # an integrand does not count where it is so many nats below its largest value
 _FRACTIONS = np.linspace(0, 1, 64)
 

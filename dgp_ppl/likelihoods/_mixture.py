@@ -19,8 +19,6 @@ from dgp_ppl._typing import PRNGKey
 from dgp_ppl.likelihoods._counts import distribution_function, draw
 from dgp_ppl.likelihoods._quadrature import far_expectation, log_expectation, step_expectation
 
-__all__ = ["LatentMixture", "Mixture"]
-
 _CLASSES = (dist.CategoricalProbs, dist.CategoricalLogits)
 
 

@@ -32,8 +32,6 @@ from dgp_ppl.likelihoods._quadrature import TRAPEZOID, expectation, log_expectat
 from dgp_ppl.likelihoods._survival import with_exact_tails
 from dgp_ppl.linalg._products import deviation
 
-__all__ = ["Likelihood", "Observed", "as_observed", "log_density", "observe"]
-
 # Predictions take more draws: the log of a Monte Carlo mean is biased, the mean of a log is not.
 _DENSE_DRAWS = 4
 # Values of f that are tried before the data are called impossible.

@@ -19,10 +19,6 @@ from jax.scipy.special import logsumexp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-__all__ = [
-    "TRAPEZOID", "expectation", "far_expectation", "log_expectation", "step_expectation",
-]  # fmt: skip
-
 Function = Callable[[Array], Array]
 """A function of f, [..., N] -> [..., N], row by row."""
 

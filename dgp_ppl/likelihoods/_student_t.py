@@ -19,8 +19,6 @@ from dgp_ppl.likelihoods._analytic import AnalyticLikelihood
 from dgp_ppl.likelihoods._log_integral import LEAST, evenly_spaced, log_integral
 from dgp_ppl.linalg._products import deviation
 
-__all__ = ["StudentT", "log_gamma_at_1", "log_survival_of_t", "student_t"]
-
 # Nodes of the trapezoidal rule over the log of a precision, for expected log densities.
 _STEP = 0.6
 _LOGS = np.arange(-34, 2.8, _STEP)

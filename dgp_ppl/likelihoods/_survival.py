@@ -17,8 +17,6 @@ from dgp_ppl.likelihoods._counts import exp_minus_linear
 from dgp_ppl.likelihoods._log_integral import log_integral
 from dgp_ppl.likelihoods._student_t import log_gamma_at_1, log_survival_of_t
 
-__all__ = ["OF_NUMPYRO", "IntervalCensored", "LeftCensored", "RightCensored", "with_exact_tails"]
-
 _NARROW = 0.03  # nats
 _KINDS: Any = dist  # so that type checkers don't narrow distributions to NumPyro's unions
 

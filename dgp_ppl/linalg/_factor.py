@@ -16,8 +16,6 @@ from dgp_ppl._typing import AnyArray
 from dgp_ppl.linalg._products import matmul
 from dgp_ppl.linalg._triangular import cholesky, inverse_by_blocks
 
-__all__ = ["Factor", "default_jitter", "factorise", "precision_factor", "white_moments"]
-
 
 def default_jitter(dtype: DTypeLike) -> float:
     """Return the first jitter that `factorise` tries: eps^(2/3) / 16 of the mean diagonal.

@@ -16,16 +16,6 @@ from jaxtyping import Array, Float
 
 from dgp_ppl._typing import AnyArray
 
-__all__ = [
-    "as_float",
-    "computed_once",
-    "deviation",
-    "diagonal",
-    "matmul",
-    "stored_gradient",
-    "weighted_squares",
-]
-
 
 def matmul(a: AnyArray, b: AnyArray) -> Array:
     """Return ``a @ b`` at the highest precision that the device offers for the dtype."""

@@ -11,8 +11,6 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-__all__ = ["MOST_ROWS", "small_cholesky", "small_inverse"]
-
 MOST_ROWS = 8  # the number of operations grows with the cube
 
 

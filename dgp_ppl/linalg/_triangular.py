@@ -18,8 +18,6 @@ from jaxtyping import Array, Float
 from dgp_ppl.linalg._products import matmul
 from dgp_ppl.linalg._small import MOST_ROWS, small_cholesky, small_inverse
 
-__all__ = ["cholesky", "inverse_by_blocks", "triangular_inverse"]
-
 _LEAF = 32  # most rows of a block that is inverted by masks
 _WAITS_FOREVER = (0, 10, 0) <= jaxlib.version.__version_info__ < (0, 11, 1)
 

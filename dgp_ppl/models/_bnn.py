@@ -18,8 +18,6 @@ from dgp_ppl.likelihoods import Likelihood, observe
 from dgp_ppl.linalg._products import as_float, matmul
 from dgp_ppl.models._stack import gaussian
 
-__all__ = ["bnn"]
-
 
 def bnn(
     x: Inputs,

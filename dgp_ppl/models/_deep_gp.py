@@ -14,8 +14,6 @@ from dgp_ppl.likelihoods import Likelihood, observe
 from dgp_ppl.linalg._products import as_float
 from dgp_ppl.models._stack import KernelMaker, MeanFunction, likelihood_or_gaussian, make_stack
 
-__all__ = ["FeatureMaker", "deep_gp", "svgp"]
-
 FeatureMaker = Callable[[str], Callable[[Inputs], Array]]
 """A function that makes a map of the inputs from the prefix of its params."""
 

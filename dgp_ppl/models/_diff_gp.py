@@ -24,8 +24,6 @@ from dgp_ppl.models._stack import (
     shares_kernel,
 )
 
-__all__ = ["diff_gp"]
-
 _FLOW_VARIANCE = 0.01  # initial variance of the field: inputs hardly flow at the start
 
 

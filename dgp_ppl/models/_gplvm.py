@@ -22,8 +22,6 @@ from dgp_ppl.models._stack import (
     make_stack,
 )  # fmt: skip
 
-__all__ = ["gplvm"]
-
 
 def gplvm(
     x: Inputs | None,

@@ -21,8 +21,6 @@ from dgp_ppl.linalg import factorise
 from dgp_ppl.linalg._products import as_float, matmul
 from dgp_ppl.models._stack import KernelMaker
 
-__all__ = ["CollapsedNormal", "optimal_inducing", "sgpr"]
-
 
 class CollapsedNormal(dist.Distribution):
     """The normal N(y; 0, A'A + s² I), with Titsias's trace term subtracted from `log_prob`.

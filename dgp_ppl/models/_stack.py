@@ -22,16 +22,6 @@ from dgp_ppl.kernels import Covariance, Kernel, PerOutput
 from dgp_ppl.likelihoods import Likelihood
 from dgp_ppl.linalg._products import as_float
 
-__all__ = [
-    "KernelMaker",
-    "MeanFunction",
-    "check_inducing",
-    "gaussian",
-    "likelihood_or_gaussian",
-    "make_stack",
-    "shares_kernel",
-]
-
 KernelMaker = Callable[..., Covariance]
 """A function that makes a layer's kernel from its name and its number of inputs.
 

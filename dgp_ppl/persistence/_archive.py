@@ -20,11 +20,6 @@ import numpy as np
 from dgp_ppl._errors import DataError, one_line
 from dgp_ppl._files import replacing
 
-__all__ = [
-    "FORMAT", "KIND", "PLAIN", "ArchiveReader", "array_bytes", "read_array", "read_record",
-    "write_archive",
-]  # fmt: skip
-
 KIND, FORMAT = "fit", 1
 _SMALL = 2**24  # bytes
 PLAIN = ("columns", "data", "info", "preprocessing")

@@ -37,8 +37,6 @@ from dgp_ppl._partition import ComparedByFields
 from dgp_ppl.persistence._archive import ArchiveReader, array_bytes, read_array
 from dgp_ppl.persistence._trust import check_origin, is_of_python, names_in
 
-__all__ = ["Encoder", "decode", "import_name", "import_path"]
-
 _BY_ARGUMENTS = (ComparedByFields, AutoGuide)
 _CURE = "take the version of the file's record, or save the fit again"
 _BY_FIELDS = (Distribution, Transform, constraints.Constraint, Messenger, Reparam)

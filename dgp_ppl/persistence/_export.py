@@ -20,8 +20,6 @@ from dgp_ppl.prediction import Prediction
 from dgp_ppl.prediction._pool import PooledPrediction
 from dgp_ppl.prediction._row_function import row_function
 
-__all__ = ["export"]
-
 _FORMAT = 1
 _MAX_ROUNDING = 1e-4  # of the inputs, in their standard deviations
 _PLATFORMS = ("cpu", "cuda", "rocm", "tpu")

@@ -34,8 +34,6 @@ from dgp_ppl.persistence._trust import check_trust
 from dgp_ppl.prediction import Prediction, predict
 from dgp_ppl.standardize import Standardizer
 
-__all__ = ["KeptFit", "load", "save"]
-
 _INTERRUPTED = "interrupted"  # in the info of fits that Ctrl-C ended early
 _ENCODED = (
     "model", "guide", "params", "kwargs", "standardizer", "posterior_samples", "losses",

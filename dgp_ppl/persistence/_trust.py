@@ -12,8 +12,6 @@ from typing import Any
 
 from dgp_ppl._errors import DataError
 
-__all__ = ["check_origin", "check_trust", "is_of_python", "names_in", "nodes_of"]
-
 _LIBRARIES = ("dgp_ppl", "equinox", "jax", "numpy", "numpyro", "optax")
 _WHOLE = (
     "dgp_ppl._checks", "dgp_ppl._partition", "dgp_ppl.comparison._kernels",

@@ -9,11 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-__all__ = [
-    "COLORS", "array", "figure_of", "finish", "input_label", "layer_label", "not_empty", "panels",
-    "percent", "plain", "style",
-]  # fmt: skip
-
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Colours of the plots, distinct for colour-blind readers (Okabe & Ito 2008)."""
 

@@ -23,8 +23,6 @@ from dgp_ppl.plots._figure import (
 )  # fmt: skip
 from dgp_ppl.prediction import LayerFunction
 
-__all__ = ["function_bands", "hidden_maps", "layers"]
-
 _MEAN, _SPREAD = "viridis", "cividis"  # ordered by lightness, safe for colour-blind readers
 _CONTOURS = 12
 

@@ -10,8 +10,6 @@ from numpy.typing import ArrayLike
 
 from dgp_ppl.plots._figure import COLORS, figure_of, finish, layer_label, not_empty, plain
 
-__all__ = ["diffusion_paths"]
-
 _SHOWN = 12  # number of single paths
 _SNAPSHOTS = 4
 _EXACT = "0.55"

@@ -9,8 +9,6 @@ from numpy.typing import ArrayLike
 
 from dgp_ppl.plots._figure import array, finish, not_empty, panels, percent, style
 
-__all__ = ["predicted_against_observed"]
-
 
 def predicted_against_observed(
     y: ArrayLike,

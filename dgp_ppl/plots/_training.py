@@ -10,8 +10,6 @@ from numpy.typing import ArrayLike
 
 from dgp_ppl.plots._figure import array, figure_of, finish, not_empty, style
 
-__all__ = ["training_curves"]
-
 
 def training_curves(
     elbo_per_datum: Mapping[str, ArrayLike], title: str = "", units: str = "nats"

@@ -12,8 +12,6 @@ from jaxtyping import Array
 
 from dgp_ppl._checks import bad_rows, is_traced
 
-__all__ = ["check_no_nan", "namespace", "pad", "to_host"]
-
 
 def pad(a: Array, size: int) -> Array:
     """Extend an array to `size` rows by repeating the last one."""

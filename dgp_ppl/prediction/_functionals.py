@@ -24,11 +24,6 @@ from dgp_ppl._typing import PRNGKey
 from dgp_ppl.likelihoods import Mixture
 from dgp_ppl.likelihoods._counts import BINOMIAL
 
-__all__ = [
-    "QUANTILE_TOLERANCE", "class_quantiles", "distribution_function", "draws", "log_density",
-    "log_density_by_pass", "moments", "num_classes", "probabilities", "quantiles",
-]  # fmt: skip
-
 QUANTILE_TOLERANCE = 1e-6
 """Width, in standard deviations of y, of the interval whose midpoint `quantiles` returns."""
 _MOST_CLASSES = 2000

@@ -13,8 +13,6 @@ from dgp_ppl._typing import Fitted, Model, Params
 from dgp_ppl.inference import LayerGuide
 from dgp_ppl.inference._params import declared_params
 
-__all__ = ["guided"]
-
 
 def guided(model: Model, guide: Model, params: Params | Fitted) -> Model:
     """Return a model whose latent sites are drawn from a fitted guide.

@@ -21,8 +21,6 @@ from dgp_ppl.inference.runs._summary import Summarized
 from dgp_ppl.prediction._predict import predict
 from dgp_ppl.prediction._prediction import Prediction
 
-__all__ = ["LatentInputs", "infer_latent", "latent_inputs"]
-
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class LatentInputs(Summarized):

@@ -26,8 +26,6 @@ from dgp_ppl.inference.runs._summary import Summarized, list_arrays
 from dgp_ppl.prediction._passes import ForwardPass
 from dgp_ppl.prediction._predict import predict
 
-__all__ = ["LayerFunction", "layer_functions"]
-
 _GRID_1D, _GRID_2D = 100, 20  # points along each input of an even grid
 
 

@@ -18,8 +18,6 @@ from dgp_ppl.prediction._arrays import namespace
 from dgp_ppl.prediction._prediction import Prediction
 from dgp_ppl.standardize import Standardizer
 
-__all__ = ["PooledPrediction", "pool"]
-
 
 def pool(predictions: Prediction | Sequence[Prediction]) -> PooledPrediction:
     """Mix the predictions of several fits of a model at the same inputs, with equal weights.

@@ -28,8 +28,6 @@ from dgp_ppl.prediction._arrays import check_no_nan, namespace, pad, to_host
 from dgp_ppl.prediction._passes import ForwardPass, function_passes, predictive_passes
 from dgp_ppl.standardize import Standardizer
 
-__all__ = ["Prediction"]
-
 _MAX_CACHED = 20_000_000  # numbers in the mixtures that a `Prediction` keeps between calls
 
 

@@ -14,8 +14,6 @@ from dgp_ppl.prediction import _functionals as functionals
 from dgp_ppl.prediction._pool import PooledPrediction
 from dgp_ppl.prediction._prediction import Prediction
 
-__all__ = ["row_function"]
-
 
 def row_function(
     prediction: Prediction, levels: Sequence[float]

@@ -19,8 +19,6 @@ from dgp_ppl.comparison._run import Run
 from dgp_ppl.datasets import Dataset
 from dgp_ppl.inference import FitResult
 
-__all__ = ["draw_held_out", "write_figures"]
-
 _LEVEL = 0.9  # probability of the plotted intervals
 _DRAWS = 400  # of the targets, for the figures of calibration
 _GRID_POINTS = 300

@@ -29,8 +29,6 @@ except ImportError as error:
         "report: wanted jinja2; python -m pip install 'dgp_ppl[report]'", name="jinja2"
     ) from error
 
-__all__ = ["write_report"]
-
 _DPI = 130
 _BEST: dict[str, Callable[[Sequence[float]], float]] = {
     **dict.fromkeys(("log_loss", "ece", "brier", "rmse", "crps"), min),

@@ -10,8 +10,6 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from dgp_ppl.sklearn._estimator import DeepGPEstimator
 
-__all__ = ["DeepGPClassifier"]
-
 
 class DeepGPClassifier(ClassifierMixin, DeepGPEstimator):
     """A deep GP for two or more classes, as a scikit-learn estimator.

@@ -22,8 +22,6 @@ from dgp_ppl.comparison._setting import OPTIONS, complete_setting, make_setting,
 from dgp_ppl.prediction import Prediction, pool
 from dgp_ppl.prediction._row_function import row_function
 
-__all__ = ["DeepGPEstimator"]
-
 _FEWEST_ROWS = 64  # in a chunk
 _MAX_PASSES = 100_000  # rows times passes in memory at a time
 _LARGEST = float(np.finfo(np.float32).max) ** 0.5  # squares of differences stay finite

@@ -12,8 +12,6 @@ from sklearn.utils import check_random_state
 
 from dgp_ppl.sklearn._estimator import DeepGPEstimator
 
-__all__ = ["DeepGPRegressor"]
-
 
 class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
     """A deep GP for regression, as a scikit-learn estimator.

@@ -33,8 +33,6 @@ from dgp_ppl.inference import (
     fit_many,
 )
 
-__all__ = ["fit_coupled", "fit_first_stage"]
-
 _EVALUATION_ROWS = 10_000  # rows of a minibatch when the ELBO is evaluated
 _EVALUATION_DRAWS = 20
 _NOISY_EVALUATION_DRAWS = 100  # for guides whose draws of hidden layers make the ELBO noisy

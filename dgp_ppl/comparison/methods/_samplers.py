@@ -19,8 +19,6 @@ from dgp_ppl.inference import (
     transported,
 )
 
-__all__: list[str] = []  # the methods are in METHODS
-
 _NUTS_FIELDS = ("potential_energy", "accept_prob", "num_steps")
 _MODEL_RATE = 0.3  # learning rate of the model's params relative to the setting's, as in `fit`
 _THINNING = 20  # sampler steps between draws

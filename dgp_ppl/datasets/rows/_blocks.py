@@ -15,8 +15,6 @@ from dgp_ppl.datasets._messages import bad_cell
 from dgp_ppl.datasets.rows._readers import Arrays, first_bad
 from dgp_ppl.datasets.rows._rows import Rows
 
-__all__ = ["Block", "Blocks"]
-
 _BLOCK_BYTES = 2**26
 
 

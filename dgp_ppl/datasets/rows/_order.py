@@ -12,8 +12,6 @@ from jax import random
 from dgp_ppl._checks import check_key
 from dgp_ppl._typing import PRNGKey
 
-__all__ = ["Order", "generator", "seed_of"]
-
 _USES = ("pass", "shuffle", "sample", "hold out", "minibatches")  # of a seed
 
 

@@ -14,8 +14,6 @@ from dgp_ppl.datasets._arrow import arrow, readable, without_index
 from dgp_ppl.datasets._messages import TOO_LONG, WHOLE_MAX, bad_cell, quoted, shown
 from dgp_ppl.datasets.rows._readers import Arrays, Interval, Reader, first_bad, runs
 
-__all__ = ["ParquetReader", "parquet_columns"]
-
 _COLUMN_BYTES = 2**16  # of a column that one read takes from a file
 _BATCH_CELLS, _BATCH_ROWS = 2**20, (2**8, 2**14)
 # A column that is being decoded holds about 2 MB: a page, and what it was compressed to.

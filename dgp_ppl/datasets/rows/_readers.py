@@ -14,10 +14,6 @@ import numpy as np
 from dgp_ppl._errors import DataError
 from dgp_ppl.datasets._messages import FLOAT32_MAX, TOO_LARGE, TOO_LONG, WHOLE_MAX, bad_cell, shown
 
-__all__ = [
-    "ArrayReader", "Arrays", "CellCheck", "Interval", "Reader", "first_bad", "hash_arrays", "runs",
-]  # fmt: skip
-
 Arrays = tuple[np.ndarray, ...]
 Interval = tuple[int, int]
 

@@ -24,8 +24,6 @@ from dgp_ppl.datasets.rows._readers import (
     hash_arrays,
 )
 
-__all__ = ["Rows"]
-
 _MOST_ROWS = 2**31 - 1  # numbers of rows are int32
 _BLOCK_ROWS, _BLOCK_BYTES = 2**16, 2**27  # of a pass over all rows
 _FEWEST_ARCS = 16  # also of a buffer that holds fewer chunks

@@ -28,8 +28,6 @@ from dgp_ppl.inference.runs._summary import Summarized
 from dgp_ppl.inference.samplers import Chains
 from dgp_ppl.likelihoods._observe import as_observed
 
-__all__ = ["AnnealedEvidence", "annealed_evidence"]
-
 _PILOT = 512  # particles of the pilot run, at most
 _CORRECTION_SETS = 100  # sets of new noise in the last step
 

@@ -18,8 +18,6 @@ from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference._params import checked_params
 from dgp_ppl.inference.guides import Diffusion
 
-__all__ = ["ImportanceEvidence", "importance_evidence"]
-
 _BATCH = 32  # paths in memory
 
 

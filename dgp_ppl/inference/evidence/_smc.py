@@ -12,8 +12,6 @@ from jaxtyping import Array
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.inference.evidence._target import Arrays, Points, Target
 
-__all__ = ["ACCEPTANCE", "Plan", "Run", "anneal", "pilot"]
-
 ACCEPTANCE = 0.8  # the acceptance rate that step sizes are adapted to
 _FEWEST, _MOST = 20, 2000  # temperatures that a pilot may ask for
 _PILOT_ESS = 0.9  # conditional effective sample size from one temperature of the pilot to the next

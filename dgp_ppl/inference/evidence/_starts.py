@@ -17,8 +17,6 @@ from dgp_ppl._typing import Params, PRNGKey
 from dgp_ppl.inference.guides import Decoupled, LayerGuide, MeanField
 from dgp_ppl.inference.guides._transport import has_reference_space, reference_guide
 
-__all__ = ["start_at_guide", "start_at_prior", "why_no_evidence"]
-
 _DRAWS_PER_VALUE = 20  # draws of an implicit guide, per inducing value of its largest layer
 
 

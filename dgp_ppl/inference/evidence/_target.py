@@ -21,8 +21,6 @@ from dgp_ppl.inference.guides._transport import (
 )
 from dgp_ppl.inference.samplers._dynamics import Evaluated, hamiltonian_move
 
-__all__ = ["Arrays", "Points", "Target"]
-
 _AT_ONCE = 64  # particles in memory
 
 

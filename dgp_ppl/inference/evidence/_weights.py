@@ -10,8 +10,6 @@ from scipy.special import logsumexp
 
 from dgp_ppl.inference.evidence._smc import ACCEPTANCE, Run
 
-__all__ = ["Estimate", "doubts", "estimate", "log_mean"]
-
 _FEWEST_ISLANDS = 8
 _LEAST_WORTH = 0.25  # of the particles' number
 _LOW_ACCEPTANCE = 0.5  # on average over a tenth of the temperatures

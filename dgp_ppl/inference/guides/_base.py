@@ -26,8 +26,6 @@ from dgp_ppl.core._handover import HANDOVER, hidden_layers, is_layer, layer_of
 from dgp_ppl.inference.guides._other_sites import OtherSites
 from dgp_ppl.inference.programs._handlers import Sites, survey
 
-__all__ = ["DrawnTogether", "Found", "Layer", "LayerGuide", "Replace", "TransportGuide"]
-
 Replace = Callable[[str, Any], Any]
 """From a layer's site and its q(v) to the distribution that takes its place."""
 

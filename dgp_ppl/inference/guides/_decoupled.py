@@ -30,8 +30,6 @@ from dgp_ppl.linalg import default_jitter
 from dgp_ppl.linalg._factor import precision_factor
 from dgp_ppl.linalg._products import as_float, matmul
 
-__all__ = ["Decoupled", "DecoupledInducing", "MeanForm"]
-
 MeanForm = Literal["orthogonal", "cb"]
 """Form of the mean of a `Decoupled` guide."""
 

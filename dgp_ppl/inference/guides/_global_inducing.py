@@ -28,8 +28,6 @@ from dgp_ppl.inference.programs._handlers import Sites
 from dgp_ppl.linalg._factor import precision_factor
 from dgp_ppl.linalg._products import as_float, diagonal, matmul
 
-__all__ = ["GlobalInducing"]
-
 _MATCHING_STEPS = 300
 
 

@@ -23,8 +23,6 @@ from dgp_ppl._typing import Model, Params
 from dgp_ppl.core._minibatch import stratified
 from dgp_ppl.inference.programs._handlers import Sites, survey
 
-__all__ = ["LocalNormal"]
-
 _SCALE = 0.1  # as in NumPyro's AutoNormal
 
 

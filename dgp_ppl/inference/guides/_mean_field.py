@@ -20,8 +20,6 @@ from dgp_ppl.core import DiagonalInducing, FullInducing, Handover, SharedInducin
 from dgp_ppl.core._inducing import cholesky_factor
 from dgp_ppl.inference.guides._base import Replace, TransportGuide
 
-__all__ = ["MeanField", "gaussian_params"]
-
 CovarianceForm = Literal["full", "diagonal", "shared"]
 
 

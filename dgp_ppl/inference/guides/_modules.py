@@ -15,8 +15,6 @@ from jaxtyping import Array
 
 from dgp_ppl._typing import PRNGKey
 
-__all__ = ["is_maker", "module_params", "required_key"]
-
 
 def is_maker(value: Any) -> bool:
     """Return whether a callable makes a module from a random key, rather than being one."""

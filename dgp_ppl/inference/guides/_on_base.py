@@ -12,8 +12,6 @@ from dgp_ppl._typing import Model, Values
 from dgp_ppl.inference.guides._base import LayerGuide, TransportGuide
 from dgp_ppl.inference.programs._handlers import Sites, survey
 
-__all__ = ["GuideOnBase", "WarpedGuide"]
-
 
 class GuideOnBase(LayerGuide):
     """A guide of v = T(z), where T is the map of a base guide and z a draw of another distribution.

@@ -23,8 +23,6 @@ from dgp_ppl.inference.guides._local_normal import LocalNormal
 from dgp_ppl.inference.programs._handlers import Sites, data_plates, hidden_samples
 from dgp_ppl.likelihoods import Observed
 
-__all__ = ["OtherSites"]
-
 
 class OtherSites:
     """The guides of a model's latent sites other than its layers.

@@ -30,8 +30,6 @@ from dgp_ppl.inference.guides._base import TransportGuide
 from dgp_ppl.inference.guides._sources import Place, sources
 from dgp_ppl.inference.programs._handlers import AllLayersSeen, Sites, hidden_samples
 
-__all__ = ["PropagatingGuide", "check_rows", "some_params"]
-
 Draw = Callable[[str, RandomFunction, Inputs], Array]
 
 

@@ -14,8 +14,6 @@ from dgp_ppl._typing import Model, Params
 from dgp_ppl.core._dependence import dependence
 from dgp_ppl.core._handover import is_layer, layer_of
 
-__all__ = ["Place", "sources"]
-
 Place = int | str
 """Position or name of an argument."""
 

@@ -22,11 +22,6 @@ from dgp_ppl.inference.guides._on_base import GuideOnBase, WarpedGuide
 from dgp_ppl.inference.programs._handlers import held_names, survey
 from dgp_ppl.inference.runs._summary import program_name
 
-__all__ = [
-    "from_reference", "has_reference_space", "others_from_reference",
-    "point_distribution", "reference_guide", "reference_log_joint", "transported",
-]  # fmt: skip
-
 
 def transported(model: Model, guide: LayerGuide, params: Params | Fitted) -> Model:
     """Reparameterise a model by v = T(z), where T maps N(0, I) to a fitted guide's q(v).

@@ -33,8 +33,6 @@ from dgp_ppl.inference.programs._handlers import Sites, data_plates, survey
 from dgp_ppl.likelihoods import Observed
 from dgp_ppl.likelihoods._survival import OF_NUMPYRO
 
-__all__ = ["RowCheck", "check_data", "check_padding", "explain_data", "row_check"]
-
 _REMEDY = (
     "leave the values out by a mask, observe(..., mask=...) or numpyro.handlers.mask, or leave out "
     "these rows"

@@ -18,10 +18,6 @@ from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference.runs._summary import program_name
 from dgp_ppl.likelihoods import Observed
 
-__all__ = [
-    "AllLayersSeen", "Sites", "data_plates", "freeze", "held_names", "hidden_samples", "survey",
-]  # fmt: skip
-
 
 class AllLayersSeen(BaseException):
     """Ends a run of the model after its last layer. It is not an error of the model."""

@@ -18,8 +18,6 @@ from jax.extend.core import ClosedJaxpr
 from dgp_ppl._checks import is_traced
 from dgp_ppl._partition import compiled
 
-__all__ = ["PassProgram", "StepProgram", "blocks", "runs_on_cpu"]
-
 _LENGTHS = (100, 10, 1)
 _PASSES_AT_ONCE = 16
 

@@ -27,8 +27,6 @@ try:
 except ImportError:  # Windows, where only this process's own runs are kept apart
     fcntl = None
 
-__all__ = ["RunFolder", "folder_of"]
-
 _LATEST, _LOCK = "latest.json", "lock"
 _ARRAYS = ("draws-*.npz", "state-*.npz")
 _DRAFTS = tuple(f"{n}.*-*.part" for n in (*_ARRAYS, _LATEST))

@@ -17,8 +17,6 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 from dgp_ppl._files import versions as package_versions
 from dgp_ppl._static_key import SameObject, static_key
 
-__all__ = ["ROUNDINGS", "Identity", "digest", "raw", "with_noise"]
-
 ROUNDINGS = (0.0, 1.0, -1.0)
 
 _PROGRAM_PACKAGES = ("jax", "jaxlib", "numpyro", "optax", "dgp_ppl")

@@ -10,8 +10,6 @@ import numpy as np
 from dgp_ppl._progress import Progress
 from dgp_ppl.inference.runs._checkpoint import RunFolder
 
-__all__ = ["Block", "Run", "run_blocks"]
-
 
 class Block(NamedTuple):
     """Some steps of a run."""

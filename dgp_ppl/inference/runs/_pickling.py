@@ -5,8 +5,6 @@ from __future__ import annotations
 import pickle
 from typing import Any, ClassVar, Self
 
-__all__ = ["Portable"]
-
 
 class Portable:
     """Base of frozen dataclasses that pickle without what cannot be pickled."""

@@ -9,8 +9,6 @@ from typing import Any
 import jax
 import numpy as np
 
-__all__ = ["Summarized", "list_arrays", "list_losses", "program_name"]
-
 _MOST = 30  # arrays
 
 

@@ -15,8 +15,6 @@ from dgp_ppl._typing import Model, PRNGKey, Values
 from dgp_ppl.inference.samplers._dynamics import Flat
 from dgp_ppl.inference.samplers._kernel import ExactKernel, FlatDensity
 
-__all__ = ["BlackJAXKernel", "BlackJAXState"]
-
 _LEAST_WARMUP = 20  # steps of an adaptation
 _SHOWN = ("acceptance_rate", "num_integration_steps")  # in the progress bar
 

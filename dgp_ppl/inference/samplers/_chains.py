@@ -15,8 +15,6 @@ from dgp_ppl._checks import check_kind
 from dgp_ppl.inference.runs._pickling import Portable
 from dgp_ppl.inference.runs._summary import Summarized, list_arrays
 
-__all__ = ["ChainLine", "Chains", "draws_of", "run_lines", "stuck_sites"]
-
 ChainLine = tuple[str, str, str, str]
 """What was looked at, its value, the verdict ("good", "look" or "bad"), and what to do."""
 

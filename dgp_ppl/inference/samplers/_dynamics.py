@@ -13,8 +13,6 @@ from jaxtyping import Array, Float
 
 from dgp_ppl._typing import PRNGKey
 
-__all__ = ["Evaluated", "Flat", "Integrator", "Step", "hamiltonian_move", "langevin_step"]
-
 Flat = Float[Array, " d"]
 Integrator = Literal["baoab", "euler"]
 

@@ -22,8 +22,6 @@ from dgp_ppl.inference.runs._blocks import StepProgram
 from dgp_ppl.inference.samplers._potential import Potential
 from dgp_ppl.inference.samplers._sghmc import SGHMC, SGHMCState
 
-__all__ = ["EMState", "ExpectationMaximization", "at_params", "with_params"]
-
 _ITERATIONS_PER_CALL = 200  # of `advance`
 
 

@@ -27,8 +27,6 @@ from dgp_ppl.core._minibatch import whole_plates
 from dgp_ppl.inference.samplers._dynamics import Flat
 from dgp_ppl.inference.samplers._potential import Potential
 
-__all__ = ["ExactKernel", "FlatDensity", "ModelKernel", "each_of"]
-
 
 class ModelKernel(MCMCKernel, abc.ABC):
     """A kernel of one chain or of many, as many as there are random keys.

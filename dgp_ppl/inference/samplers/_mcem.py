@@ -46,8 +46,6 @@ from dgp_ppl.inference.samplers._em import (
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
 from dgp_ppl.inference.samplers._sghmc import SGHMC
 
-__all__ = ["MCEMResult", "fit_mcem"]
-
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class MCEMResult(Summarized, Portable):

@@ -29,8 +29,6 @@ from dgp_ppl.inference.samplers._chains import Chains, run_lines
 from dgp_ppl.inference.samplers._kernel import ModelKernel
 from dgp_ppl.inference.samplers._vectorized import VectorizedKernel, plain_settings, what_starts
 
-__all__ = ["run_mcmc"]
-
 _STEPS_PER_CALL = 200  # of the device, unless a single draw takes more
 
 

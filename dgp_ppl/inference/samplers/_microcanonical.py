@@ -15,8 +15,6 @@ from dgp_ppl.inference.samplers._blackjax import BlackJAXKernel
 from dgp_ppl.inference.samplers._dynamics import Flat
 from dgp_ppl.inference.samplers._kernel import FlatDensity
 
-__all__ = ["AdjustedMCLMC"]
-
 _MOST_STEPS = 1024.0  # of a trajectory, on average
 _MOST_STRETCH = 4.0  # of the length of trajectories
 

@@ -18,8 +18,6 @@ from dgp_ppl._partition import TRACING, Call, alone
 from dgp_ppl._typing import Model, PRNGKey, Values
 from dgp_ppl.core._minibatch import stratified, whole_plates
 
-__all__ = ["Energy", "FixedParams", "Potential"]
-
 
 class Energy(NamedTuple):
     """An estimate of the potential energy."""

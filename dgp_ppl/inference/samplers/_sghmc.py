@@ -24,8 +24,6 @@ from dgp_ppl.inference.samplers._kernel import ModelKernel, each_of
 from dgp_ppl.inference.samplers._potential import Energy
 from dgp_ppl.inference.samplers._warmup import Adaptation, Preconditioner, Warmup
 
-__all__ = ["SGHMC", "SGHMCState"]
-
 _HOT = 3.0  # a temperature above this, and beyond chance, is a divergence
 
 

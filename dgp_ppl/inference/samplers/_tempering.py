@@ -16,8 +16,6 @@ from dgp_ppl._typing import Model, PRNGKey, Values
 from dgp_ppl.inference.samplers._dynamics import Evaluated, Flat, hamiltonian_move
 from dgp_ppl.inference.samplers._kernel import ExactKernel, FlatDensity
 
-__all__ = ["ParallelTempering", "TemperingState"]
-
 _ACCEPTANCE = 0.8  # the acceptance rate that step sizes are adapted to
 _FIRST_SIZE = 0.3  # initial step size in one dimension
 _FORGETTING = 0.6  # rate of adaptation after i steps: (i + 10) to the minus this power

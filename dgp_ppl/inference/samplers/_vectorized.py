@@ -19,8 +19,6 @@ from numpyro.util import nested_attrgetter
 from dgp_ppl._partition import Call
 from dgp_ppl.inference.samplers._kernel import ModelKernel
 
-__all__ = ["VectorizedKernel", "plain_settings", "what_starts"]
-
 _SOME_WARMUP = 100
 
 

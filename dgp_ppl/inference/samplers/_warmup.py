@@ -12,8 +12,6 @@ from jaxtyping import Array, Float
 
 from dgp_ppl.inference.samplers._dynamics import Flat, Integrator
 
-__all__ = ["Adaptation", "Phase", "Preconditioner", "Warmup"]
-
 Preconditioner = Literal["variance", "rms"] | None
 
 _SEARCH_STEP = 0.02  # initial step size of the search

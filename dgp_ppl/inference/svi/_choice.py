@@ -17,8 +17,6 @@ from dgp_ppl.inference.svi._feed import Feed
 from dgp_ppl.inference.svi._loop import Outcome, TrainingLoop, run_steps
 from dgp_ppl.inference.svi._setup import warn_if_stuck
 
-__all__ = ["BOUND_DRAWS", "bound_losses", "first_states", "train"]
-
 BOUND_DRAWS = 100  # of a bound, to compare params
 
 _SHARE = 4  # a trial has one of so many steps: after a sixth, short lengthscales look too good

@@ -10,8 +10,6 @@ import numpy as np
 
 from dgp_ppl.linalg import default_jitter
 
-__all__ = ["Line", "checked", "loss_lines", "noise_line", "warn_of_bad_ending", "worst"]
-
 _BLOCKS = 50  # of losses, whose means are compared
 _FEW_STEPS = 100  # below this number, losses say little
 _VERDICTS = ("good", "look", "bad")

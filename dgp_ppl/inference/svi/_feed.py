@@ -18,8 +18,6 @@ from dgp_ppl.datasets.rows._blocks import Block, Blocks
 from dgp_ppl.datasets.rows._order import generator, seed_of
 from dgp_ppl.inference.programs._data import RowCheck
 
-__all__ = ["Feed", "Position", "StepArrays", "at_step", "random_feed", "source_of"]
-
 Position = tuple[tuple[int, ...], int]
 """Where a fit is in the order of a source's rows: the seed of the order, and a step."""
 

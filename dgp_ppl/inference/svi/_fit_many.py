@@ -24,8 +24,6 @@ from dgp_ppl.inference.svi._loop import many_fits
 from dgp_ppl.inference.svi._result import FitResult, FitResults
 from dgp_ppl.inference.svi._setup import Problem, Start, bound_loss, non_finite_loss
 
-__all__ = ["best_fit", "fit_many"]
-
 
 def fit_many(
     keys: PRNGKey,

@@ -28,9 +28,6 @@ from dgp_ppl.inference.runs._checkpoint import RunFolder
 from dgp_ppl.inference.runs._identity import ROUNDINGS, digest
 from dgp_ppl.inference.svi._loop import TrainingLoop
 
-__all__ = ["MeshLoop", "SharedFolder", "checked_mesh", "divided_loop"]
-
-
 # What an error of this process itself starts with; others mean that another one was lost.
 _OWN_ERRORS = ("RESOURCE_EXHAUSTED", "INVALID_ARGUMENT")
 

@@ -29,8 +29,6 @@ from dgp_ppl.inference.guides import LayerGuide
 from dgp_ppl.likelihoods import log_density
 from dgp_ppl.likelihoods._observe import as_observed
 
-__all__ = ["ImportanceWeighted", "PredictiveELBO"]
-
 Sites = dict[str, Any]
 
 

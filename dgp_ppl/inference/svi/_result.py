@@ -16,8 +16,6 @@ from dgp_ppl.inference.runs._pickling import Portable
 from dgp_ppl.inference.runs._summary import Summarized, list_arrays, list_losses
 from dgp_ppl.inference.svi._feed import Position
 
-__all__ = ["FitResult", "FitResults"]
-
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class FitResult(Summarized, Portable):

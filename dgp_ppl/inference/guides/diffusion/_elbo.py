@@ -15,8 +15,6 @@ from dgp_ppl._checks import check_count
 from dgp_ppl._partition import ComparedByFields
 from dgp_ppl._typing import Model, Params, PRNGKey
 
-__all__ = ["DiffusionELBO"]
-
 _ONE_PATH = TraceMeanField_ELBO()
 
 

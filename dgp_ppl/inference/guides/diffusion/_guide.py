@@ -48,8 +48,6 @@ from dgp_ppl.inference.guides.diffusion._process import (
 )
 from dgp_ppl.inference.programs._handlers import hidden_samples
 
-__all__ = ["Diffusion", "diffusion_paths"]
-
 PREFIX = "diffusion."  # prefix of the process's params
 _MAX_NORM = 30.0  # of the target's gradient: a larger one gives the direction, not the distance
 _TINY = 1e-12

@@ -26,8 +26,6 @@ from jaxtyping import Array, Float
 from dgp_ppl._typing import PRNGKey, Values
 from dgp_ppl.inference.guides._base import Layer
 
-__all__ = ["DenseScore", "MixerScore", "Score", "ScoreMaker", "apply_score", "default_score"]
-
 Score = Callable[[Array, Values], Values]
 ScoreMaker = Callable[..., Score]  # (layers: dict[str, Layer], *, key: PRNGKey)
 

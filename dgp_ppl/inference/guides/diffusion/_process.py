@@ -35,15 +35,6 @@ from jaxtyping import Array, Float
 
 from dgp_ppl._typing import PRNGKey
 
-__all__ = [
-    "Control",
-    "Process",
-    "VariancePreserving",
-    "last_step_cost",
-    "simulate_path",
-    "simulate_process",
-]
-
 State: TypeAlias = Float[Array, " H"]
 Given = Callable[[State], State]
 Control: TypeAlias = Partial

@@ -24,8 +24,6 @@ from dgp_ppl._checks import check_count, check_positive
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.inference.guides._modules import is_maker, module_params
 
-__all__ = ["Bijection", "BijectionMaker", "SplineCoupling", "bijection_params"]
-
 _LEAST = 1e-3  # width and height of a bin, as shares of the interval, and slope at a knot
 _SLOPE = float(np.log(np.expm1(1 - _LEAST)))  # where softplus is 1 - _LEAST
 _MOST = 3.0  # of the log scale of an affine map: a bad step must not overflow

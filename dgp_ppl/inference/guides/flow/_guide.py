@@ -29,8 +29,6 @@ from dgp_ppl.inference.guides.flow._bijections import (
     bijection_params,
 )
 
-__all__ = ["PREFIX", "Flow"]
-
 PREFIX = "flow."  # prefix of the bijection's params
 
 

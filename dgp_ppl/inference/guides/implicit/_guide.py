@@ -28,8 +28,6 @@ from dgp_ppl.inference.guides.implicit._networks import DiscriminatorNet, Genera
 from dgp_ppl.inference.guides.implicit._pair import AdversarialPair
 from dgp_ppl.inference.programs._optimizer import adversarial_optimizer
 
-__all__ = ["AdversarialELBO", "Implicit"]
-
 
 class AdversarialELBO(ComparedByFields, ELBO):
     """The objective of guides without a density, such as `Implicit`.

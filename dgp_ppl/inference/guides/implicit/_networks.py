@@ -10,8 +10,6 @@ from jaxtyping import Array
 
 from dgp_ppl._typing import PRNGKey, Values
 
-__all__ = ["DiscriminatorNet", "GeneratorNet"]
-
 
 class GeneratorNet(eqx.Module):
     """Features of the noise that all layers share: h(s) = s + MLP(s).

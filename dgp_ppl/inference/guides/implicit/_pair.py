@@ -16,8 +16,6 @@ from dgp_ppl.linalg import factorise
 from dgp_ppl.linalg._factor import precision_factor
 from dgp_ppl.linalg._products import matmul
 
-__all__ = ["AdversarialPair"]
-
 Features = Float[Array, "S K"]
 
 
