@@ -50,8 +50,7 @@ def test_large_sets_are_thinned():
 
 
 @pytest.mark.parametrize(
-    ("width", "expected"),
-    [(2, means.Linear), (5, means.Linear), (3, None), (None, None)],
+    ("width", "expected"), [(2, means.Linear), (5, means.Linear), (3, None), (None, None)]
 )
 def test_deep_gp_pushes_the_inducing_inputs_through_the_means(width, expected):
     x = jnp.asarray(X, float)

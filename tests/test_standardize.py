@@ -96,11 +96,7 @@ def test_errors():
         (ValueError, r"x has 60 rows and y has shape \(2,\)", lambda: (X, y[:2])),
         (ValueError, "x is Rows, whose second array is y; leave y out", lambda: (rows(X), y)),
         (ValueError, "a target of y is NaN in all rows", lambda: (rows(X, nothing),)),
-        (
-            DataError,
-            r"column 1 of x: nan in row 41 \(from 0\) is missing",
-            lambda: (rows(x),),
-        ),
+        (DataError, r"column 1 of x: nan in row 41 \(from 0\) is missing", lambda: (rows(x),)),
         (DataError, r"target 'y': inf in row 17 \(from 0\) is infinite", lambda: (rows(X, y),)),
     ):
         with pytest.raises(error, match=message):

@@ -46,8 +46,7 @@ def _compare(
         ),
     ] = None,
     out: Annotated[
-        Path | None,
-        option("Folder for the results.", RESULTS, show_default="results/DATA-TIME"),
+        Path | None, option("Folder for the results.", RESULTS, show_default="results/DATA-TIME")
     ] = None,
     resume: Annotated[
         bool,

@@ -45,8 +45,7 @@ def _fit(
         option("File of the fit, which ends in .dgp.", RESULTS, show_default="DATA.dgp"),
     ] = None,
     picture: Annotated[
-        bool,
-        option("Draw the predictions of the held-out rows, next to the fit's file.", RESULTS),
+        bool, option("Draw the predictions of the held-out rows, next to the fit's file.", RESULTS)
     ] = True,
     **options: Any,
 ) -> None:

@@ -13,9 +13,7 @@ from dgp_ppl.comparison._method import TRAITS
 from dgp_ppl.comparison._run import Job, Run, run_method
 
 
-def fits_in_one_program(
-    jobs: Sequence[Job],
-) -> Generator[tuple[Job, dict[str, Any], Run | None]]:
+def fits_in_one_program(jobs: Sequence[Job]) -> Generator[tuple[Job, dict[str, Any], Run | None]]:
     """Run the jobs method by method, with all fits of a method in one program where it can be.
 
     Its rows have the number of fits, splits times restarts, as ``in_one_program``, and as

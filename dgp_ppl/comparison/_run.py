@@ -14,13 +14,7 @@ import numpy as np
 from jax import random
 
 from dgp_ppl._files import fingerprint, finite
-from dgp_ppl.comparison._fit_method import (
-    FailedFit,
-    Found,
-    MethodFit,
-    fit_method,
-    keys_of_split,
-)
+from dgp_ppl.comparison._fit_method import FailedFit, Found, MethodFit, fit_method, keys_of_split
 from dgp_ppl.comparison._method import Fitted
 from dgp_ppl.comparison._metrics import METRICS, predictive_metrics
 from dgp_ppl.comparison._setting import Setting

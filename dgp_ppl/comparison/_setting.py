@@ -28,14 +28,8 @@ LIKELIHOODS: dict[str, dict[str, Callable[[Array], dist.Distribution] | None]] =
         "student_t": likelihoods.student_t,
         "heteroscedastic": likelihoods.heteroscedastic,
     },
-    "binary": {
-        "probit": likelihoods.bernoulli_probit,
-        "logit": likelihoods.bernoulli_logit,
-    },
-    "multiclass": {
-        "softmax": likelihoods.softmax,
-        "robust_max": likelihoods.robust_max,
-    },
+    "binary": {"probit": likelihoods.bernoulli_probit, "logit": likelihoods.bernoulli_logit},
+    "multiclass": {"softmax": likelihoods.softmax, "robust_max": likelihoods.robust_max},
 }
 """The likelihoods of each task by name; the first is the default. None stands for Gaussian noise
 with a learned standard deviation, which is built into the models."""

@@ -16,14 +16,7 @@ from dgp_ppl.datasets._arrow import ArrowFrame
 from dgp_ppl.datasets._bundled import BUNDLED, load_bundled
 from dgp_ppl.datasets._columns import fit_target, infer
 from dgp_ppl.datasets._dataset import Dataset, DatasetInfo, check_size
-from dgp_ppl.datasets._messages import (
-    OF_NEW_ROWS,
-    check_file,
-    named,
-    quoted,
-    shown,
-    suggestion,
-)
+from dgp_ppl.datasets._messages import OF_NEW_ROWS, check_file, named, quoted, shown, suggestion
 from dgp_ppl.datasets._npz import DEFAULT_SPLITS, read_npz
 from dgp_ppl.datasets._preprocessor import Preprocessor, find_target
 from dgp_ppl.datasets._read import TABLE_SUFFIXES, Table, read_table

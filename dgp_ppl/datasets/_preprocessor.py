@@ -14,14 +14,7 @@ import numpy as np
 
 from dgp_ppl._errors import DataError
 from dgp_ppl.datasets._arrow import ArrowFrame
-from dgp_ppl.datasets._columns import (
-    InputColumn,
-    Kind,
-    TargetColumn,
-    fit_input,
-    fit_target,
-    infer,
-)
+from dgp_ppl.datasets._columns import InputColumn, Kind, TargetColumn, fit_input, fit_target, infer
 from dgp_ppl.datasets._messages import quoted, shown, suggestion
 from dgp_ppl.datasets._read import Table, read_table
 from dgp_ppl.datasets._report import Report, describe

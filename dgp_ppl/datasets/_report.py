@@ -7,13 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dgp_ppl.datasets._columns import (
-    InputColumn,
-    TargetColumn,
-    format_value,
-    labels,
-    parse_date,
-)
+from dgp_ppl.datasets._columns import InputColumn, TargetColumn, format_value, labels, parse_date
 from dgp_ppl.datasets._messages import shown
 from dgp_ppl.datasets._read import Table
 

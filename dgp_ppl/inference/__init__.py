@@ -44,14 +44,7 @@ from dgp_ppl.inference.samplers import (
     fit_mcem,
     run_mcmc,
 )
-from dgp_ppl.inference.svi import (
-    FitResult,
-    FitResults,
-    evaluate,
-    fit,
-    fit_many,
-    fit_program,
-)
+from dgp_ppl.inference.svi import FitResult, FitResults, evaluate, fit, fit_many, fit_program
 from dgp_ppl.inference.svi._objectives import ImportanceWeighted, PredictiveELBO
 
 __all__ = [

@@ -120,10 +120,7 @@ class IntervalCensored(_Censored):
     pytree_data_fields = ("left_censored", "right_censored")
 
     def __init__(
-        self,
-        distribution: Any,
-        left_censored: ArrayLike = False,
-        right_censored: ArrayLike = False,
+        self, distribution: Any, left_censored: ArrayLike = False, right_censored: ArrayLike = False
     ) -> None:
         self.left_censored = jnp.asarray(left_censored, bool)
         self.right_censored = jnp.asarray(right_censored, bool)

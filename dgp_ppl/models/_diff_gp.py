@@ -17,12 +17,7 @@ from dgp_ppl.core import Grid, RandomFunction, gp, minibatch
 from dgp_ppl.kernels import Separable, SquaredExponential
 from dgp_ppl.likelihoods import Likelihood, observe
 from dgp_ppl.linalg._products import as_float, deviation
-from dgp_ppl.models._stack import (
-    KernelMaker,
-    MeanFunction,
-    likelihood_or_gaussian,
-    shares_kernel,
-)
+from dgp_ppl.models._stack import KernelMaker, MeanFunction, likelihood_or_gaussian, shares_kernel
 
 _FLOW_VARIANCE = 0.01  # initial variance of the field: inputs hardly flow at the start
 

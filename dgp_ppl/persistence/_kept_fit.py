@@ -69,12 +69,7 @@ class KeptFit:
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def predict(
-        self,
-        key: PRNGKey,
-        x: ArrayLike | Source,
-        *args: Any,
-        unseen: str = "error",
-        **options: Any,
+        self, key: PRNGKey, x: ArrayLike | Source, *args: Any, unseen: str = "error", **options: Any
     ) -> Prediction:
         """Return the posterior predictive distribution at new inputs; see `dgp_ppl.predict`.
 

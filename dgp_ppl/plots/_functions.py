@@ -122,9 +122,7 @@ def layers(
 
 
 def hidden_maps(
-    functions: Mapping[str, LayerFunction],
-    names: Sequence[str] | None = None,
-    title: str = "",
+    functions: Mapping[str, LayerFunction], names: Sequence[str] | None = None, title: str = ""
 ) -> Any:
     """Plot each layer's outputs as functions of the model's inputs, through all layers before.
 

@@ -16,9 +16,7 @@ _EXACT = "0.55"
 
 
 def diffusion_paths(
-    states: Mapping[str, ArrayLike],
-    exact: Mapping[str, ArrayLike] | None = None,
-    title: str = "",
+    states: Mapping[str, ArrayLike], exact: Mapping[str, ArrayLike] | None = None, title: str = ""
 ) -> Any:
     """Plot the paths from noise to the posterior of the two inducing values that move most.
 

@@ -115,11 +115,7 @@ def test_pixels_are_scaled_together(monkeypatch):
 def test_errors_name_the_argument_and_the_cure(tmp_path):
     wrong = []
     for data, options, words in (
-        (
-            "breast_cancer",
-            {"methods": ["dsvi", "sgpr"]},
-            r"has \['sgpr'\].*noise.*some of dsvi",
-        ),
+        ("breast_cancer", {"methods": ["dsvi", "sgpr"]}, r"has \['sgpr'\].*noise.*some of dsvi"),
         ("breast_cancer", {"likelihood": "softmax"}, r"likelihood is 'softmax'.*: probit, logit"),
         ("step", {"methods": ["magic"]}, "no method 'magic', wanted one of sgpr, dsvi"),
         ("step", {"methods": ["dsvi", "dsvi"]}, "methods has 'dsvi,dsvi', wanted different"),

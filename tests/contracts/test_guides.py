@@ -66,8 +66,7 @@ def anchored_diffusion(model, **options):
 CASES = {
     "mean_field": case(dgp.MeanField, hidden_scale=1.0),
     "global_inducing": case(
-        functools.partial(dgp.GlobalInducing, pseudo_inputs=PSEUDO),
-        hidden_scale=1.0,
+        functools.partial(dgp.GlobalInducing, pseudo_inputs=PSEUDO), hidden_scale=1.0
     ),
     "decoupled": case(functools.partial(dgp.Decoupled, z_mean=BASES), hidden_scale=1.0),
     "diffusion": case(functools.partial(dgp.Diffusion, steps=3), base="prior"),

@@ -122,9 +122,7 @@ class TestNames:
             *[(lambda n=n: load(n),) for n in ("", "a\nb", "a\0b", "x" * 500, "../..", "~")],
         )
         monkeypatch.setenv("DGP_PPL_DATA", "/no/such\nfolder")
-        refused(
-            (lambda: load("energy"), r"'/no/such\nfolder', which is not a folder"),
-        )
+        refused((lambda: load("energy"), r"'/no/such\nfolder', which is not a folder"))
         monkeypatch.delenv("DGP_PPL_DATA")
         refused((lambda: load("enrgy"), "DGP_PPL_DATA is not set"))
 

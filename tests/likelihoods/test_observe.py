@@ -33,16 +33,8 @@ SCALAR = {
         lambda f: stats.norm(f, np.exp(0.5 * f)),
         REAL,
     ),
-    "BernoulliProbit": (
-        BernoulliProbit,
-        lambda f: stats.bernoulli(stats.norm.cdf(f)),
-        BINARY,
-    ),
-    "Poisson": (
-        lambda f: dist.Poisson(jnp.exp(f)),
-        lambda f: stats.poisson(np.exp(f)),
-        COUNTS,
-    ),
+    "BernoulliProbit": (BernoulliProbit, lambda f: stats.bernoulli(stats.norm.cdf(f)), BINARY),
+    "Poisson": (lambda f: dist.Poisson(jnp.exp(f)), lambda f: stats.poisson(np.exp(f)), COUNTS),
 }
 
 

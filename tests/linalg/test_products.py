@@ -15,13 +15,7 @@ from dgp_ppl.linalg import _products, weighted_squares
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize(
     ("A_shape", "outputs", "at_once"),
-    [
-        ((4, 5), 3, 9),
-        ((4, 5), 3, 2),
-        ((4, 5), 20, 1),
-        ((3, 4, 5), 3, 9),
-        ((4, 5), 3, None),
-    ],
+    [((4, 5), 3, 9), ((4, 5), 3, 2), ((4, 5), 20, 1), ((3, 4, 5), 3, 9), ((4, 5), 3, None)],
 )
 def test_weighted_squares_and_their_derivatives(monkeypatch, A_shape, outputs, at_once):
     """Compare with the plain formula: all at once, in groups, with one A each, and as on a GPU."""

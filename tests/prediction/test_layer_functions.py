@@ -4,13 +4,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from support.helpers import (
-    KEY,
-    assert_mean,
-    layer_moments,
-    spread,
-    two_layer_params,
-)
+from support.helpers import KEY, assert_mean, layer_moments, spread, two_layer_params
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels

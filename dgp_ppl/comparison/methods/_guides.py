@@ -196,11 +196,7 @@ def _implicit(task: Task) -> Fitted:
 
 
 def _fit_guide(
-    task: Task,
-    guide: LayerGuide,
-    built: Built,
-    num_draws: int = _EVALUATION_DRAWS,
-    **options: Any,
+    task: Task, guide: LayerGuide, built: Built, num_draws: int = _EVALUATION_DRAWS, **options: Any
 ) -> Fitted:
     """Fit a guide in minibatches and evaluate its ELBO; `options` are keywords of `fit`."""
     key_fit, key_elbo = random.split(task.key)

@@ -15,10 +15,7 @@ from jaxtyping import Array
 from dgp_ppl._partition import CallArrays, Partition, compiled
 from dgp_ppl._typing import Params, PRNGKey, Values
 from dgp_ppl.inference.guides import LayerGuide
-from dgp_ppl.inference.guides._transport import (
-    others_from_reference,
-    reference_log_joint,
-)
+from dgp_ppl.inference.guides._transport import others_from_reference, reference_log_joint
 from dgp_ppl.inference.samplers._dynamics import Evaluated, hamiltonian_move
 
 _AT_ONCE = 64  # particles in memory

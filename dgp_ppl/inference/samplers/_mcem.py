@@ -37,12 +37,7 @@ from dgp_ppl.inference.runs._loop import Block, run_blocks
 from dgp_ppl.inference.runs._pickling import Portable
 from dgp_ppl.inference.runs._summary import Summarized, list_arrays, list_losses
 from dgp_ppl.inference.samplers._chains import Chains
-from dgp_ppl.inference.samplers._em import (
-    EMState,
-    ExpectationMaximization,
-    at_params,
-    with_params,
-)
+from dgp_ppl.inference.samplers._em import EMState, ExpectationMaximization, at_params, with_params
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
 from dgp_ppl.inference.samplers._sghmc import SGHMC
 

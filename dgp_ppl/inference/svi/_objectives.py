@@ -179,11 +179,7 @@ class ImportanceWeighted(_Objective):
     """
 
     def __init__(
-        self,
-        num_particles: int,
-        over: Literal["local", "global"] = "local",
-        *,
-        plate: str = "data",
+        self, num_particles: int, over: Literal["local", "global"] = "local", *, plate: str = "data"
     ) -> None:
         if over not in ("local", "global"):
             raise ValueError(f"{self._name}: over is {over!r}, wanted 'local' or 'global'")

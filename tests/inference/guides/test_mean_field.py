@@ -9,13 +9,7 @@ import pytest
 from numpyro import handlers
 from scipy import stats
 from support import conjugate
-from support.helpers import (
-    KEY,
-    assert_covariance,
-    assert_mean,
-    regression,
-    start,
-)
+from support.helpers import KEY, assert_covariance, assert_mean, regression, start
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels

@@ -9,10 +9,7 @@ import pytest
 from jax import random
 from numpyro import handlers
 from numpyro.infer import SVI, TraceMeanField_ELBO
-from numpyro.infer.autoguide import (
-    AutoLaplaceApproximation,
-    AutoMultivariateNormal,
-)
+from numpyro.infer.autoguide import AutoLaplaceApproximation, AutoMultivariateNormal
 from scipy import stats
 from support.helpers import KEY, slow, start
 

@@ -82,10 +82,7 @@ OPTIONS = [
     (lambda: dgp.SGHMC(slope, preconditioner="full"), "preconditioner is 'full', wanted 'var"),
     (lambda: dgp.AdjustedMCLMC(slope, target_accept_prob=1.0), "target_accept_prob is 1.0, wanted"),
     (lambda: dgp.BlackJAXKernel(slope, 3), "TypeError: .*algorithm is 3, wanted a function of"),
-    (
-        lambda: run(dgp.BlackJAXKernel(one, lambda density: 3)),
-        "TypeError: .*returned a int, want",
-    ),
+    (lambda: run(dgp.BlackJAXKernel(one, lambda density: 3)), "TypeError: .*returned a int, want"),
     (lambda: run(dgp.BlackJAXKernel(one, no_position)), "TypeError: .*state is a tuple, wanted"),
     (
         lambda: short(dgp.AdjustedMCLMC(slope)),

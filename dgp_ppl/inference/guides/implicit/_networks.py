@@ -67,12 +67,7 @@ class DiscriminatorNet(eqx.Module):
     last: eqx.nn.Linear
 
     def __init__(
-        self,
-        shapes: dict[str, tuple[int, int]],
-        *,
-        width: int = 32,
-        rank: int = 16,
-        key: PRNGKey,
+        self, shapes: dict[str, tuple[int, int]], *, width: int = 32, rank: int = 16, key: PRNGKey
     ) -> None:
         split = random.split(key, len(shapes))
         keys = {n: random.split(k, 4) for n, k in zip(shapes, split, strict=True)}

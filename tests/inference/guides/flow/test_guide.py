@@ -13,15 +13,7 @@ from numpyro import handlers
 from numpyro.infer import TraceMeanField_ELBO
 from numpyro.infer.util import log_density
 from support.diffusion import Z, bases, diagonal_fit, shaken
-from support.helpers import (
-    KEY,
-    assert_mean,
-    one_layer,
-    regression,
-    slow,
-    start,
-    two_layers,
-)
+from support.helpers import KEY, assert_mean, one_layer, regression, slow, start, two_layers
 
 import dgp_ppl as dgp
 from dgp_ppl._partition import Call
