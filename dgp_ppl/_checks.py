@@ -72,10 +72,7 @@ def check_program(caller: str, name: str, program: Any) -> None:
 def checked_call(
     caller: str, model: Any, guide: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Call:
-    """Return a model's arguments, after all checks that need no run of the model.
-
-    Series become arrays, and lists of numbers do as the inputs or y; arrays stay as they are.
-    """
+    """Return a model's arguments, as arrays, after all checks that need no run of the model."""
     check_program(caller, "model", model)
     if guide is not None:
         check_program(caller, "guide", guide)

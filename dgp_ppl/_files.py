@@ -42,11 +42,8 @@ _PACKAGES = (
 def replacing(path: str | os.PathLike[str], *, new: bool = False) -> Iterator[Path]:
     """Yield a path to write a file to, and rename it at the end, so it is never half written.
 
-    If the block raises, an earlier file stays as it was. A symbolic link keeps pointing to it. A
-    `new` file replaces none: if another program made one meanwhile, both are kept.
-
-    Raises:
-        DataError: if the file cannot be written, such as on a full disk.
+    An error, `DataError` on a full disk, leaves an earlier file as it was. A symbolic link keeps
+    pointing to it. A `new` file replaces none: if another program made one, both are kept.
     """
     target = Path(os.path.realpath(path))
     suffix = f".{os.getpid()}-{threading.get_ident()}.part"
@@ -76,10 +73,7 @@ def replacing(path: str | os.PathLike[str], *, new: bool = False) -> Iterator[Pa
 
 
 def write_tables(path: Path, tables: Iterable[Any], new: bool = False) -> None:
-    """Write the rows of `pyarrow.Table`s with the same columns to a .csv or .parquet file.
-
-    The file appears when all are written; an error leaves an earlier file as it was.
-    """
+    """Write rows of `pyarrow.Table`s of the same columns to a .csv or .parquet file."""
     first = next(tables := iter(tables))
     schema = first.schema
     with replacing(path, new=new) as draft, contextlib.ExitStack() as stack:

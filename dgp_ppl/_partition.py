@@ -223,19 +223,12 @@ def signature(tree: Any) -> Any:
 
 
 class CallArrays(NamedTuple):
-    """The arrays of a call and of a guide, with None for each static value.
-
-    Attributes:
-        args: positional arguments of the model.
-        kwargs: its keyword arguments.
-        guide: the arrays that the guide holds, by attribute.
-        num_rows: number of the rows that are not padding; None if there is no padding.
-    """
+    """The arrays of a call and of the attributes of its guide, with None for each static value."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     guide: dict[str, Any]
-    num_rows: Any = None
+    num_rows: Any = None  # that are not padding; None if there is no padding
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -244,16 +237,11 @@ class Partition:
 
     It is hashable, so it can be a static argument of a compiled program, beside the `CallArrays`.
     Partitions are equal if their programs compute the same: see `static_key`.
-
-    Attributes:
-        model: the model.
-        guide: its guide, or None.
-        static: the static values, with None for each array.
     """
 
     model: Any
     guide: Any
-    static: CallArrays
+    static: CallArrays  # with None for each array
 
     def __post_init__(self) -> None:
         # Handlers around the call change what the program computes, so it is not shared.
@@ -314,15 +302,10 @@ class Streamed:
     """An array [N, ...] that a model gets from a source of rows; only a minibatch of it is here.
 
     It has the shape of the whole array. `dgp_ppl.minibatch` takes its rows, and nothing else can.
-
-    Attributes:
-        rows: the rows of the minibatch, [B, ...].
-        numbers: their numbers in the source, [B].
-        size: number of all rows N.
     """
 
-    rows: Array
-    numbers: Array
+    rows: Array  # of the minibatch, [B, ...]
+    numbers: Array  # of these rows in the source, [B]
     size: int = dataclasses.field(metadata={"static": True})
 
     @property

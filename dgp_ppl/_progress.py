@@ -11,12 +11,7 @@ from tqdm.auto import tqdm
 class Progress(tqdm):  # pyright: ignore[reportGeneralTypeIssues] - tqdm chooses its base class
     """A bar of tqdm. In files and pipes it is drawn every ten seconds, and stays at the end.
 
-    Args:
-        show: whether to show it; a string is the label.
-        total: number of steps; None if it is not known.
-        label: what is run, if `show` is no string.
-        unit: name of the steps.
-        done: steps done before.
+    `show` may be the label. `total` is None where it is not known; `done` steps were made before.
     """
 
     def __init__(

@@ -24,12 +24,8 @@ def static_key(value: Any, seen: dict[Any, int] | None = None) -> Hashable:
     globals that their code names. So a function that is defined again needs no new program. NumPy's
     arrays are equal by value. Other objects are equal to themselves only, and as long as their
     attributes, and the attributes of their class, are the same. What changes deeper inside of them,
-    or in a module, is not seen.
-
-    Args:
-        value: a static value.
-        seen: numbers of the functions whose keys come before this one, of which each has its key
-            once: helpers that many functions call, and functions that call themselves.
+    or in a module, is not seen. `seen` has the functions whose keys come before this one, as each
+    has its key once: helpers that many functions call, and functions that call themselves.
     """
     seen = {} if seen is None else seen
     if isinstance(value, list | tuple):

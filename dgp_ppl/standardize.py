@@ -210,11 +210,7 @@ def _check_shapes(x: np.ndarray, y: np.ndarray | None = None) -> None:
 
 
 class _Moments:
-    """Mean and standard deviation of columns, of blocks of rows. NaN does not count.
-
-    Source: Chan, Golub and LeVeque (1983), "Algorithms for computing the sample variance", for two
-    blocks.
-    """
+    """Mean and sd of columns without NaN, of blocks of rows (Chan, Golub and LeVeque 1983)."""
 
     def __init__(self) -> None:
         self.count = self.mean = self.squares = self.largest = np.zeros(())

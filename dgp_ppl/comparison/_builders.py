@@ -105,10 +105,7 @@ def kernel_maker(task: Task) -> models.KernelMaker:
 
 
 def _model_arguments(task: Task, depth: int | None = None) -> dict[str, Any]:
-    """Return the model arguments for the kernels and for the observations.
-
-    `depth` is None for models that take one kernel for all layers.
-    """
+    """Return a model's arguments; `depth` is None for models of one kernel for all layers."""
     setting = task.setting
     makers = [kernel_maker(task), *[KERNELS[setting.kernel].learned] * ((depth or 1) - 1)]
     if setting.likelihood == "heteroscedastic":  # mean and noise have little in common

@@ -47,10 +47,7 @@ def check_forks(pool: Executor | None) -> None:
 def fits_on(
     pool: Executor, jobs: Iterable[Job], progress: bool
 ) -> Generator[tuple[Job, dict[str, Any], Run | None]]:
-    """Run the jobs as tasks of an executor; yields each when it is done.
-
-    If a worker dies, `BrokenExecutor` is raised after the fits that were finished.
-    """
+    """Run jobs as tasks of an executor; yield each when done, `BrokenExecutor` if a worker dies."""
     jobs = list(jobs)
     if not isinstance(pool, ThreadPoolExecutor):
         for source in {job.split.data for job in jobs if job.split.train is None}:

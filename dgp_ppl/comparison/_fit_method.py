@@ -76,12 +76,7 @@ Found = MethodFit | NonFiniteLossError | UnsuitableError
 
 
 def fit_method(method: str, x: Any, y: Any, setting: Setting, **options: Any) -> MethodFit:
-    """Fit one method of `compare` to training rows; arguments as in `prepared`.
-
-    Raises:
-        NonFiniteLossError: if the loss of the only fit became NaN or infinite.
-        UnsuitableError: if the method does not support these data, or no restart succeeded.
-    """
+    """Fit one method of `compare` to training rows, with options of `prepared`."""
     standardizer, tasks = prepared(x, y, setting, **options)
     start = time.perf_counter()
     found: list[Any] = []
@@ -122,16 +117,9 @@ def prepared(
 ) -> tuple[Standardizer, list[Task]]:
     """Return the scale of the training rows, and a task for each restart.
 
-    Args:
-        x: training inputs in their units, [N, D]; or a source of rows, with the targets.
-        y: training targets in their units, or classes 0 ... C-1, [N]; None with a source.
-        setting: the options, with the task and the number of outputs.
-        seed: seed of the fit, at least 0.
-        split: number of the split in `compare`.
-        shared_unit: whether all inputs have the same unit; see `Dataset`.
-        one_hot: positions of the one-hot inputs of each column of categories that gets a kernel
-            over categories, such as ``Preprocessor.one_hot.values()``.
-        progress: label of the progress bar, or False.
+    x, [N, D], and y, [N], are in their units, or y is classes 0 ... C-1; or x is a source of rows
+    with the targets, and y None. `one_hot` has the positions of the inputs of each column of
+    categories that gets a kernel over categories.
     """
     is_streamed, is_regression = isinstance(x, Rows), setting.task == "regression"
     standardizer = Standardizer.fit(

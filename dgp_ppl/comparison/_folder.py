@@ -42,10 +42,7 @@ def prepare_folder(folder: Path, overwrite: bool, resume: bool = False) -> Path:
 
 
 def finished_rows(folder: Path, record: dict[str, Any], refit: bool) -> list[dict[str, Any]]:
-    """Return the rows of an interrupted comparison that need not be fitted again.
-
-    `refit` says that the fits of the first split are needed again, for a report.
-    """
+    """Return rows of an interrupted comparison to keep; to `refit`, none of the first split."""
     path = folder / "results.json"
     if not path.exists():
         return []

@@ -16,8 +16,7 @@ from dgp_ppl.comparison._run import Job, Run, run_method
 def fits_in_one_program(jobs: Sequence[Job]) -> Generator[tuple[Job, dict[str, Any], Run | None]]:
     """Run the jobs method by method, with all fits of a method in one program where it can be.
 
-    Its rows have the number of fits, splits times restarts, as ``in_one_program``, and as
-    ``seconds`` a split's share of the program's time.
+    ``in_one_program`` of a row has the number of fits, and ``seconds`` a split's share of the time.
     """
     for method in dict.fromkeys(job.method for job in jobs):
         own = [job for job in jobs if job.method == method]

@@ -52,10 +52,7 @@ INFERENCE_HEADINGS = {
 
 
 def predictive_metrics(task: str, prediction: Prediction, y: np.ndarray) -> dict[str, float | None]:
-    """Return the metrics of a prediction of targets y, [N], in the units of y for regression.
-
-    The AUC is None if all targets are of one class.
-    """
+    """Return the metrics of a prediction of y, [N]; the AUC is None if all are of one class."""
     if task == "regression":
         return {
             "rmse": metrics.rmse(y, prediction.mean),
@@ -82,10 +79,7 @@ def predictive_metrics(task: str, prediction: Prediction, y: np.ndarray) -> dict
 
 
 def _calibration_error(confidence: np.ndarray, correct: np.ndarray, bins: int = 15) -> float:
-    """Return the expected calibration error.
-
-    Source: Guo, Pleiss, Sun and Weinberger 2017, "On Calibration of Modern Neural Networks".
-    """
+    """Return the expected calibration error (Guo, Pleiss, Sun and Weinberger 2017)."""
     inner = np.linspace(0.0, 1.0, bins + 1)[1:-1]
     gaps = np.bincount(np.searchsorted(inner, confidence), weights=correct - confidence)
     return float(np.sum(np.abs(gaps)) / len(confidence))
@@ -123,11 +117,7 @@ def format_number(value: float) -> str:
 
 
 def format_summary(metric: str, value: dict[str, Any]) -> str:
-    """Format a mean and its standard error for a table.
-
-    The standard error gets two digits, and the mean as many decimals. A mean without a positive
-    standard error gets four digits. A missing mean gives an empty string.
-    """
+    """Format a mean with the decimals of its error's two digits; a missing mean is empty."""
     mean, error = value["mean"], value["se"]
     if isinstance(mean, str):
         return mean

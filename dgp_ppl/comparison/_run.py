@@ -173,10 +173,7 @@ class Job:
 
 
 def run_method(job: Job, found: Found | None = None) -> tuple[dict[str, Any], Run | None]:
-    """Do a job; return the row, and the run unless the fit failed.
-
-    `found` is its fit or its error, if a program of many fits has made it already.
-    """
+    """Do a job, whose fit may be `found` already; return the row, and the run unless it failed."""
     split, setting, data = job.split, job.setting, job.split.data
     x, y = split.training(setting.batch)
     x_test, y_test = split.held_out()

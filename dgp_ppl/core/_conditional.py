@@ -188,9 +188,8 @@ class Sparse(eqx.Module):
     ) -> Array:
         """Return the update of a prior draw f that makes its inducing values v, [N, P].
 
-        This is A(x)'(v - L⁻¹ f(Z)), plus the shift of q. `v` is a draw from q, `at_z` is f(Z).
-
-        Source: Wilson et al. (2020), eq. 9.
+        This is A(x)'(v - L⁻¹ f(Z)), plus the shift of q (Wilson et al. 2020, eq. 9). `v` is a draw
+        from q, `at_z` is f(Z).
         """
         # L⁻¹ f(Z), [M, P], where L⁻¹ is one matrix or one per output.
         axes = (0 if self.separate else None, 1)

@@ -10,11 +10,7 @@ from jax.interpreters.partial_eval import dce_jaxpr
 
 
 def dependence(function: Callable[..., Any], *args: Any) -> list[list[bool]]:
-    """Return for each array that a function returns which arrays of its arguments it depends on.
-
-    The order is the order of `jax.tree.leaves` of the result and of the arguments. The function is
-    traced, not run.
-    """
+    """Return which leaves of the arguments each leaf of a result depends on; it is traced alone."""
     program = jax.make_jaxpr(function)(*args).jaxpr
     num = len(program.outvars)
     # What is left of the program if only one result is wanted reads only what that result needs.

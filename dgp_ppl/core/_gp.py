@@ -380,10 +380,7 @@ def _correlate(cov: Float[Array, "P N N"], scale: Array, noise: Outputs) -> Outp
 
 
 def _apply_handlers(kind: str, default: Callable[..., Any], *args: Any) -> Any:
-    """Send a message of this type to NumPyro's handlers; its default value is ``default(*args)``.
-
-    `layer_functions` reads the inputs of each layer from ``"function_draw"`` messages.
-    """
+    """Send a message, as "function_draw", to NumPyro's handlers; or return ``default(*args)``."""
     message: Any = {"type": kind, "fn": default, "args": args, "kwargs": {}, "value": None}
     return apply_stack(message)["value"]  # other handlers ignore a message without a name
 

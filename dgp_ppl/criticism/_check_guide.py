@@ -234,12 +234,8 @@ def khat(
 ) -> float | None:
     """Run NumPyro's `psis_diagnostic`, with draws of v where the model would integrate over q(v).
 
-    Each weight has a separate draw of the hidden layers' unit noise. No q(v) accounts for it, and
-    it makes k-hat larger.
-
-    Returns:
-        k-hat; None if q(v) has no density, or v does not determine the mean (a mean with a
-        separate basis).
+    Each weight has its own draw of the hidden layers' noise, for which no q(v) accounts: k-hat is
+    larger. It is None if q(v) has no density, or v does not determine the mean.
     """
     if not getattr(guide, "has_density", True):
         return None

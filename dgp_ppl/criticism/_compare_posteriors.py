@@ -170,15 +170,10 @@ def energy_distance(a: ArrayLike, b: ArrayLike) -> Estimate:
     """Estimate the energy distance 2 E|a - b| - E|a - a'| - E|b - b'| of two distributions.
 
     It is 0 if the distributions are equal, and positive otherwise. The estimate is unbiased, so it
-    may be negative. It uses pairs of draws from different groups: draws within a group may depend
-    on each other, so MCMC chains can be groups, mixed or not. The error is the error of a
-    U-statistic over groups, to second order, widened for few groups. A jackknife sees only the
-    first order, and reports an error of zero where the groups happen to be balanced.
-
-    Draws are [G, S, D] and [H, T, D], in at least 4 independent groups (such as chains) each.
-
-    Raises:
-        ValueError: if the shapes do not fit.
+    may be negative. It uses pairs of draws, [G, S, D] and [H, T, D], from different groups: draws
+    within a group may depend on each other, so MCMC chains can be groups, mixed or not. The error
+    is a U-statistic's over groups, to second order, widened for few groups. A jackknife sees only
+    the first order, and reports an error of zero where the groups happen to be balanced.
 
     Source: Székely and Rizzo 2013, "Energy statistics: A class of statistics based on distances".
     """
@@ -212,10 +207,7 @@ def _widening(groups: int) -> float:
 
 
 def _between_groups(distances: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return each group's summed distance to other groups, [G], and E <alpha, alpha'>².
-
-    The second is unbiased, by the U-centring of Székely and Rizzo 2014.
-    """
+    """Return sums of distances to other groups, [G], and E <alpha, alpha'>² by U-centring."""
     G = len(distances)
     between = distances - np.diag(np.diag(distances))
     sums = between.sum(axis=1)
@@ -254,10 +246,7 @@ def _groups(chains: Chains, sites: Any, num: int) -> dict[str, np.ndarray]:
 def _mean_log_density(
     key: PRNGKey, chains: Chains, model: Model, params: Params, call: Call, num: int
 ) -> Estimate:
-    """Return the mean log predictive density, and its jackknife error over groups of draws.
-
-    As in `predict`, every draw of the latent sites has one draw of the hidden layers' noise.
-    """
+    """Return the mean log predictive density, as in `predict`, and its jackknife error."""
     sites = ModelSites.from_model(model, call)
     thinned = chains.spaced(max(1, num // chains.shape[0]))
     values = {n: thinned.samples[n] for n in sites.latent_dims if n in thinned.samples}

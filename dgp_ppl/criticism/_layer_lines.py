@@ -71,13 +71,9 @@ def mean_pass(
 
 
 def layer_lines(layers: dict[str, Any], noise: float, sd: float, share: float) -> Iterator[Line]:
-    """Yield lines of the layers; of each check the worst layer.
+    """Yield lines of the layers, of each check the worst, from the records of `mean_pass`.
 
-    Args:
-        layers: the records of `mean_pass`.
-        noise: variance of the Gaussian noise, or NaN.
-        sd: standard deviation of predictions in the model's units.
-        share: which share of the data's rows the pass has.
+    `sd` is of predictions in the model's units, and `share` the part of the data's rows here.
     """
     host = {n.removesuffix(".v"): _on_host(layer) for n, layer in layers.items()}
     observed = [layer for layer in host.values() if layer["observed"]]
@@ -133,10 +129,7 @@ def _use(layer: dict[str, Any], share: float) -> Iterator[Line]:
 
 
 def _scales(layer: dict[str, Any], share: float) -> list[Line]:
-    """Compare the lengthscales of a kernel with the range and the spacing of its inputs.
-
-    Of the kernels of a sum or product, and of the outputs, the best one counts.
-    """
+    """Compare lengthscales with the range and spacing of inputs; the best kernel counts."""
     found = []
     for kernel, x, per_output in _parts(layer["kernel"], np.asarray(layer["x"], np.float64)):
         ranges = np.maximum(np.ptp(x, axis=0), 1e-30)

@@ -49,10 +49,7 @@ def without_index(where: str, data: Any) -> Any:
 
 @runtime_checkable
 class ArrowFrame(Protocol):
-    """A data frame of any library that has Arrow's PyCapsule interface.
-
-    pandas, polars, PyArrow and DuckDB have it, so no layer over these libraries is needed.
-    """
+    """A data frame of any library with Arrow's PyCapsule interface, such as pandas or polars."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 

@@ -52,10 +52,7 @@ _DATES = {
 
 
 def parse_number(text: str) -> float | None:
-    """Return the number in a text; NaN if missing; None for other texts.
-
-    Commas may separate thousands, as in ``1,421.48``. A decimal comma is no number: ``0,532``.
-    """
+    """Return the number of a text such as ``1,421.48``; NaN if missing; None for ``0,532``."""
     if is_missing(text):
         return np.nan
     if "_" in text:  # a number for Python alone
@@ -155,10 +152,7 @@ def infer(
 
 
 def _numbers(table: Table, name: str, kind: Kind, todo: str = OF_NEW_ROWS) -> np.ndarray:
-    """Return the numbers or dates of a column, float64 [N], with NaN where cells are missing.
-
-    `todo` says what to do about bad cells.
-    """
+    """Return the numbers or dates of a column, float64 [N], with NaN where cells are missing."""
     column = table.columns[name]
     values = column.values
     if column.kind == "text":
@@ -246,10 +240,7 @@ class InputColumn:
         return len(self.categories) + self.missing if self.kind.name == "category" else 0
 
     def read(self, table: Table, unseen: str = "error") -> np.ndarray:
-        """Return the numbers of the column, NaN where missing, or the positions of its categories.
-
-        An unseen category is an error, or the position -1 if `unseen` is "zeros".
-        """
+        """Return numbers, NaN where missing, or positions of categories; -1 for new ones."""
         if self.kind.name != "category":
             values = _numbers(table, self.name, self.kind)
             if self.fill is None and (missing := np.isnan(values)).any():
@@ -272,10 +263,7 @@ class TargetColumn:
     classes: tuple[str, ...] = ()  # labels of the classes 0 ... C-1
 
     def read(self, table: Table, complete: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        """Return the targets [N], NaN or -1 where missing, and which rows have one, [N].
-
-        If they have to be `complete`, a missing target is an error.
-        """
+        """Return targets, NaN or -1 where missing, if not `complete`, and where they are, [N]."""
         if self.kind.name == "category":
             y = _codes(table, self.name, self.kind, self.classes, "or fit with such rows")
             present = y < len(self.classes)
@@ -315,10 +303,7 @@ def _codes(table: Table, name: str, kind: Kind, known: Sequence[str], todo: str)
 def fit_input(
     whole: Table, training: Table, name: str, kind: Kind, categorical: bool
 ) -> tuple[InputColumn | None, str]:
-    """Learn a column from training rows; return it, or None and why it is no input.
-
-    The whole table tells the categories.
-    """
+    """Learn a column from training rows, its categories from the whole table; or None, and why."""
     if kind.name != "category":
         values = _numbers(training, name, kind, _OF_INPUTS)
         present = values[~np.isnan(values)]

@@ -32,11 +32,7 @@ _IMAGES = ("x_train", "y_train", "x_test", "y_test")
 
 
 def read_npz(path: Path, split_key: str) -> tuple[Table, tuple[np.ndarray, ...] | None, bool]:
-    """Read ``X``, ``y`` and splits, or the parts of a file of images; see `load`.
-
-    Return a table of the inputs and of ``y``, the test rows of each split, and whether these are
-    images.
-    """
+    """Read a table with ``y``, the test rows of each split, and whether the rows are images."""
     where = named(path)
     with _open(path) as archive:
         are_images = set(_IMAGES) <= set(archive.files)
@@ -116,10 +112,7 @@ def _array(archive: Any, key: str, where: str) -> np.ndarray:
 
 
 def _x_names(archive: Any, columns: int) -> tuple[str, ...]:
-    """Return the names of the inputs in the file's array ``columns``, else x0, x1, ...
-
-    A name of the target, or of an input before, gets its position.
-    """
+    """Return the names in the file's ``columns``, else x0, x1, ...; repeated ones get a number."""
     found = [f"x{i}" for i in range(columns)]
     with suppress(Exception):  # nothing else needs the names
         names = archive["columns"]

@@ -190,10 +190,7 @@ class Preprocessor:
 
     @cached_property
     def _parts(self) -> list[tuple[str, InputColumn, str | int]]:
-        """Name and column of each input, and what it shows.
-
-        That is "value", the position of a category, or "missing".
-        """
+        """Name and column of each input, and "value", the position of a category, or "missing"."""
         numbers = [c for c in self.columns if c.kind.name != "category"]
         parts: list[tuple[str, InputColumn, str | int]]
         parts = [(c.name, c, "value") for c in numbers if c.varies]
@@ -341,10 +338,7 @@ def check_columns(
     drop: str | Sequence[str] = (),
     categorical: str | Sequence[str] = (),
 ) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Return `drop` and `categorical`, or raise `DataError` about a column.
-
-    All must be columns, each in one place; and the target, if any, not the only column.
-    """
+    """Return `drop` and `categorical`; raise `DataError` unless each is a column, in one place."""
     dropped, chosen, known = _tuple(drop), _tuple(categorical), frozenset(names)
     given = [("target", target)] if target is not None else []
     given += [("drop", name) for name in dropped] + [("categorical", name) for name in chosen]

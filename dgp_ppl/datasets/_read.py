@@ -109,10 +109,7 @@ class Table:
 def read_table(
     source: str | os.PathLike[str] | ArrowFrame | Table, *, texts: Collection[str] = ()
 ) -> Table:
-    """Read the columns of a .csv (UTF-8, commas, a header) or .parquet file, or of a data frame.
-
-    The texts of the columns `texts` stay texts, even if all are numbers, so that 007 is not 7.
-    """
+    """Read columns of a .csv or .parquet file, or a frame; `texts` stay texts, so 007 is not 7."""
     if isinstance(source, Table):
         return source
     if not isinstance(source, str | os.PathLike):
@@ -217,10 +214,7 @@ def _column(column: Any, keep: bool) -> Column:
 
 
 def _texts(column: Any, keep: bool = False, declared: bool = False) -> Column:
-    """Make a column of Arrow strings: numbers if all cells are plain numbers or missing.
-
-    They stay texts if `keep`, or if the source `declared` that they are categories or booleans.
-    """
+    """Make a column of Arrow strings: numbers if all cells are plain ones, and none are kept."""
     pa = arrow()
     if pa.types.is_string_view(column.type):  # polars' type, which few functions know
         column = column.cast(pa.large_string())

@@ -17,17 +17,11 @@ _MOSTLY = 0.95  # the share of different whole numbers that is one
 
 @dataclass(frozen=True)
 class Report:
-    """What a `Preprocessor` did with the rows that it was fitted to; print it.
+    """What a `Preprocessor` did with the rows that it was fitted to; print it."""
 
-    Attributes:
-        title: the table, its size, and the number of inputs made of it.
-        steps: a heading and a line for each step.
-        warnings: what may have gone wrong, one line each.
-    """
-
-    title: str
-    steps: tuple[tuple[str, str], ...] = ()
-    warnings: tuple[str, ...] = ()
+    title: str  # the table, its size, and the number of inputs made of it
+    steps: tuple[tuple[str, str], ...] = ()  # a heading and a line for each
+    warnings: tuple[str, ...] = ()  # what may have gone wrong, one line each
 
     def __str__(self) -> str:
         width = max((len(heading) for heading, _ in self.steps), default=0)
@@ -46,10 +40,7 @@ def describe(
     left_out: Mapping[str, str],
     without_target: int,
 ) -> Report:
-    """Describe what was learnt from training rows; `table` has all rows with a target.
-
-    `left_out` says why a column is no input; `without_target` counts rows without a target.
-    """
+    """Describe what was learnt; `table` has the rows with a target, `left_out` says why."""
     steps, missing, warnings = [], [], []
     for kind, note in (("number", ""), ("date", " (days since 1970-01-01)")):
         if names := [c.name for c in columns if c.kind.name == kind and c.varies]:

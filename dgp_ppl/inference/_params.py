@@ -42,10 +42,7 @@ class Declared:
         return self.model | self.guide
 
     def refuse_unknown(self, caller: str, given: Params) -> None:
-        """Raise if params have a name that neither the model nor the guide declares.
-
-        Without a guide, or without a model, its params may be there too.
-        """
+        """Raise if params have a name that no program declares, where both programs are there."""
         if self.program is None or self.unused is None:
             return
         known = self.all.keys() | self.unused
@@ -66,17 +63,8 @@ def checked_params(
     """Return params by name, after comparing their names and shapes with what programs declare.
 
     Nothing is computed: the programs run on shapes. Params that a handler such as `freeze` holds
-    are not declared. Without a guide, its params may be there too.
-
-    Args:
-        caller: name of the function that received the params, for errors.
-        params: the params, or the result of a fit.
-        model: the model, or None to check the guide alone.
-        guide: the guide, or None to check the model alone.
-        call: the model's arguments.
-        new_rows: whether the call has other rows than the fit. Params of the latent sites of
-            the fit's rows are then allowed, and not needed.
-        prior: whether params that are not given may keep their initial values.
+    are not declared. Without a guide, its params may be there too. With `new_rows` params of the
+    fit's rows are allowed and not needed; with `prior` any may be left out.
     """
     given = params_of(caller, params)
     declared = declared_params(model, guide, call, new_rows=new_rows)
@@ -99,10 +87,7 @@ def checked_params(
 def declared_params(
     model: Model | None, guide: Model | None, call: Call, *, new_rows: bool = False
 ) -> Declared:
-    """Return the params that programs declare in a call, without computing anything.
-
-    The arguments are as for `checked_params`. A guide that is new finds its layers.
-    """
+    """Return the params that programs declare in a call, without computing anything."""
     set_up_guide(random.PRNGKey(0), guide, call)
     partition, data = Partition.split(model, call, guide)
     shapes, treedef = jax.tree.flatten(jax.tree.map(_abstract, data))
@@ -122,10 +107,7 @@ def declared_params(
 def set_up_guide(
     key: PRNGKey, guide: Model | None, call: Call, model: Model | None = None, sites: Any = None
 ) -> None:
-    """Let an automatic guide find the model's sites, outside of any compiled program.
-
-    `sites` are a `survey` of the model, which a guide of this model need not make then.
-    """
+    """Let an automatic guide find the sites of the model, of which there may be a `survey`."""
     with alone(), handlers.seed(rng_seed=key):
         if isinstance(guide, LayerGuide):
             guide.find_sites(call, sites if guide.model is model else None)

@@ -47,11 +47,7 @@ class GroupBuilder:
         sampled: bool = True,
         coords: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Build a group with its labels and units.
-
-        `dims` are without chain and draw, with which the arrays lead if `sampled`. `coords` are
-        labels beside the tree's.
-        """
+        """Build a group of arrays with these `dims`, after chain and draw if `sampled`."""
         from arviz_base import dict_to_dataset
 
         named = {_storable(n): a for n, a in values.items()}
@@ -104,11 +100,8 @@ class GroupBuilder:
     ) -> dict[str, Any]:
         """Build the groups ``predictive``, ``log_likelihood``, ``observed`` and ``correction``.
 
-        Args:
-            results: by data site.
-            target: the standardised site's value in the data's units, without rounding.
-            checked: raise a ValueError for values or log-likelihoods that are NaN.
-            corrected: add to log-likelihoods the correction of LOO's bias because of few passes.
+        `target` is the standardised site's exact value in its units. NaN raises if `checked`.
+        Log-likelihoods have the correction of LOO's bias by few passes if `corrected`.
         """
         predictive, observed, log_likelihoods, corrections = ({} for _ in range(4))
         attributes: dict[str, dict[str, Any]] = {}

@@ -51,10 +51,7 @@ class PointwiseResult:
 
 
 class PointwiseEvaluator:
-    """Evaluates a model at all rows of its data given draws of its latent sites, in chunks.
-
-    Chunks are padded to one length, also between calls, so that all calls share one compilation.
-    """
+    """Evaluates a model at all rows given draws, in chunks of one length, which compile once."""
 
     def __init__(self, model: Model, params: Params, chunk_size: int | None) -> None:
         self.model, self.params = model, params
@@ -70,11 +67,7 @@ class PointwiseEvaluator:
         *,
         use_row_draws: bool = True,
     ) -> dict[str, PointwiseResult]:
-        """Evaluate every data site with this number of draws of the hidden layers' noise.
-
-        Without `use_row_draws` the latent sites of the data's rows are drawn from their priors in
-        each pass, as for new rows.
-        """
+        """Evaluate data sites with so many draws of noise; rows are new if not `use_row_draws`."""
         num = math.prod(draws.shape)
         values = {n: a.reshape(num, *a.shape[2:]) for n, a in draws.values.items()}
         row_values = {n: values.pop(n) for n in sites.row_sites if n in values}
@@ -196,9 +189,8 @@ def _evaluate(
 ) -> Any:
     """Evaluate the data sites given each draw, with its key.
 
-    Returns:
-        By site: (log-likelihood, draws of y), [S, N, ...] each, and (Monte Carlo error, value,
-        seen, LOO, its correction, its bias), [N, ...] each.
+    By site: (log-likelihood, draws of y), [S, N, ...], and (Monte Carlo error, value, seen, LOO,
+    its correction, its bias), [N, ...].
     """
     partition, names = static
     call = partition.join(data)

@@ -21,12 +21,7 @@ _MAX_SHARE = 0.1  # of the standard error, that the bias left may have
 
 
 class PassSums(NamedTuple):
-    """The sums of p and of its square over even and over odd passes, as logs.
-
-    Attributes:
-        first: log sum of p, [..., 2].
-        second: log sum of p squared, [..., 2].
-    """
+    """The log sums of p and of its square over even and over odd passes, [..., 2] each."""
 
     first: Array
     second: Array

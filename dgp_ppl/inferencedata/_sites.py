@@ -40,11 +40,7 @@ class ModelSites:
 
     @staticmethod
     def from_model(model: Model, call: Call, data: Iterable[str] = ()) -> ModelSites:
-        """Trace the model's shapes; nothing is computed.
-
-        Raises:
-            ValueError: if an observed value and its distribution differ in shape.
-        """
+        """Trace the model's shapes; raise ValueError if an observed value has another shape."""
         trace = survey(whole_plates(model), call)
         sites = {n: s for n, s in trace.items() if s["type"] == "sample"}
         observed = {n: s for n, s in sites.items() if n in data or _is_data(s)}

@@ -154,10 +154,7 @@ class Kernel(eqx.Module):
         out: int | None,
         **fixed: Any,
     ) -> Any:
-        """Make this kernel with the params ``name.FIELD``; `fixed` fields have none.
-
-        `starts` has the default starting value of each field, of its shape, and its constraint.
-        """
+        """Make this kernel with the params ``name.FIELD``, but `fixed` ones, from `starts`."""
         if unknown := sorted(set(initial) - set(starts)):
             raise TypeError(
                 f"{cls.__name__}.learned got {unknown[0]!r}; its hyperparameters are {list(starts)}"

@@ -86,10 +86,8 @@ class CensoredNormal(dist.Distribution):
         return jnp.where(value < self.low, 0.0, jnp.where(value >= self.high, 1.0, inside))
 
     def _moments(self) -> tuple[Array, Array, Array]:
-        """Return c, loc clipped to the range, and E[t] and E[t²] of t = (y - c) / scale.
-
-        About c neither cancels. In a range narrower than the scale the closed form would.
-        """
+        """Return c, loc clipped to the range, and E[t] and E[t²] of t = (y - c) / scale."""
+        # About c neither cancels. In a range narrower than the scale the closed form would.
         c = jnp.clip(self.loc, self.low, self.high)
         (low, high), (t_low, t_high) = self._ends(self.loc), self._ends(c)
         m = (self.loc - c) / self.scale

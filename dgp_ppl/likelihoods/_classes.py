@@ -135,10 +135,7 @@ class RobustMax(AnalyticLikelihood):
 
 
 def _step_panels(shift: Array, ratio: Array, others: Array) -> tuple[Array, Array]:
-    """Return centres and half-widths of panels that resolve the steps Phi(shift + ratio t).
-
-    All arguments are [..., C]; `others` is False for entries that are not steps.
-    """
+    """Return centres and half-widths of panels at the steps Phi(shift + ratio t), `others`."""
     # Steps lie within three widths of their middles, and the density within six deviations.
     middle, width = -shift / ratio, 3.0 / ratio
     ends = jnp.concatenate([middle - width, middle + width], axis=-1)

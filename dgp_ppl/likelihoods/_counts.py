@@ -114,11 +114,7 @@ class NegativeBinomialLog(dist.NegativeBinomialLogits):
 
 
 def distribution_function(distribution: Any, value: ArrayLike) -> Array:
-    """Return P(Y <= y); of counts right to 1e-3 in float32, where NumPyro's is not or is lacking.
-
-    Raises:
-        NotImplementedError: if neither this library nor NumPyro has it.
-    """
+    """Return P(Y <= y); of counts right to 1e-3 in float32, where NumPyro's is not or lacks."""
     d, y = distribution, jnp.asarray(value, float)
     count = jnp.maximum(jnp.floor(y), 0.0)
     if isinstance(d, _KINDS.Poisson):
@@ -142,10 +138,7 @@ def distribution_function(distribution: Any, value: ArrayLike) -> Array:
 
 
 def draw(distribution: Any, key: PRNGKey) -> Array:
-    """Draw y once, of the shape of the distribution.
-
-    Under `jax.vmap` NumPyro's sampler of the binomial distribution may never end.
-    """
+    """Draw y once. Under `jax.vmap` NumPyro's sampler of binomial distributions may never end."""
     d = distribution
     if isinstance(d, _KINDS.Independent):
         return draw(d.base_dist, key)
@@ -159,13 +152,10 @@ def draw(distribution: Any, key: PRNGKey) -> Array:
 
 
 def _binomial(key: PRNGKey, total: ArrayLike, p: Array, shape: tuple[int, ...]) -> Array:
-    """Draw numbers of successes in at most 1 + log2(total) rounds, exactly.
+    """Draw numbers of successes in at most 1 + log2(total) rounds, exactly (Relles 1972).
 
     A round draws the median of the uniform numbers of all trials. If it is below p, the trials
     below it are successes, and those above it are left; else those below it.
-
-    Source: Relles 1972, "A simple algorithm for generating binomial random variables when N is
-    large".
     """
 
     def again(state: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -203,10 +193,7 @@ def _stirling_error(x: Array) -> Array:
 
 
 def _upper_gamma(a: Array, x: Array) -> Array:
-    """Return the regularised upper incomplete gamma function Q(a, x).
-
-    Source: Wilson and Hilferty 1931, "The distribution of chi-square", where a is large.
-    """
+    """Return Q(a, x), the incomplete gamma function; for large a by Wilson and Hilferty (1931)."""
     large = _LARGE_GAMMA[a.dtype.name]
     is_large = a >= large
     x = jnp.clip(x, 1e-30, 1e30)  # keeps derivatives finite

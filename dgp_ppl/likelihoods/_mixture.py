@@ -101,10 +101,9 @@ class Mixture(eqx.Module):
 
 
 class _Program(eqx.Module):
-    """A function with its closed-over arrays as leaves: `jax.jit` and `jax.vmap` can return it.
+    """A function with its closed-over arrays as leaves: `jax.jit` and `jax.vmap` can return it."""
 
-    (The program inside `equinox.filter_closure_convert` is a leaf, which they cannot return.)
-    """
+    # (The program inside `equinox.filter_closure_convert` is a leaf, which they cannot return.)
 
     jaxpr: Any = eqx.field(static=True)
     arrays: list[ArrayLike]

@@ -266,10 +266,7 @@ class Observed(dist.Distribution):
         return None if depends else scale
 
     def _nodes(self, dense: bool = False) -> tuple[Float[Array, " Q"], Array]:
-        """Return log weights [Q] and values of f [Q, N] or [Q, N, P] for expectations over f.
-
-        A scalar f uses Gauss-Hermite nodes, or `dense` ones for functions that are not polynomials.
-        """
+        """Return log weights [Q] and f [Q, N, ...]: Gauss-Hermite nodes, `dense` ones, or draws."""
         sd = deviation(self.latent_var)
         if self.scalar:
             x, w = np.polynomial.hermite_e.hermegauss(self.num_nodes)

@@ -142,14 +142,8 @@ def far_expectation(
     """Return E[function(f)], [N, ...], of a function that may grow as fast as exp(f).
 
     E[exp(f)] is made sd standard deviations above the mean. Where the function overflows, its log
-    is continued as a straight line.
-
-    Args:
-        function: from f, [N], to [N, ...].
-        value: its expectation by the dense nodes; kept where the outermost nodes do not count.
-        terms: the function at these nodes, [Q, N, ...].
-        mean: mean of f, [N].
-        sd: standard deviation of f, [N].
+    is continued as a straight line. `value` is the expectation by the dense nodes, where the
+    function has the `terms` [Q, N, ...]; it is kept where the outermost nodes do not count.
     """
     weight = np.exp(-0.5 * TRAPEZOID**2)
     weights = jnp.asarray(weight / weight.sum(), terms.dtype)
@@ -207,10 +201,7 @@ def _values(log_p: Function, f: Array) -> Array:
 def _guarded(
     log_p: Function, mean: Array, sd: Array, u: Array, lowest: ArrayLike, counts: Function
 ) -> Array:
-    """Return log p at nodes u [Q, N], with gradients at the nodes that count alone.
-
-    `lowest` stands for values that are not finite.
-    """
+    """Return log p at nodes u [Q, N], or `lowest`, with gradients at nodes that count alone."""
     # An infinite derivative far from the mean, times a weight of nearly 0, would spoil a gradient.
     f = _nodes(mean, sd, u)
     values = _values(log_p, f)
@@ -223,10 +214,7 @@ def _guarded(
 def _peak_at_link(
     log_p: Function, terms: Array, log_integral: ArrayLike, mean: Array, sd: Array
 ) -> Array:
-    """Return whether p at f = 0 shows a peak that the terms at fixed nodes miss, [N].
-
-    Far peaks do not count where the log of the integral by these nodes is given as inf.
-    """
+    """Return whether p at f = 0, if near, shows a peak that the terms at fixed nodes miss, [N]."""
     # A likelihood that is flat on both sides of a narrow peak near 0, such as a Beta distribution
     # of a logit, can hide the peak from two rules.
     at_zero, u = _values(log_p, jnp.zeros_like(mean)[None])[0], jnp.abs(mean / sd)

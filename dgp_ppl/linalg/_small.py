@@ -15,10 +15,7 @@ MOST_ROWS = 8  # the number of operations grows with the cube
 
 
 def small_cholesky(K: Float[Array, "M M"]) -> Float[Array, "M M"]:
-    """Return the lower Cholesky factor of a symmetric matrix; NaN if there is none.
-
-    Entries above the diagonal do not count.
-    """
+    """Return the lower Cholesky factor by the lower half of a matrix; NaN if there is none."""
     M = len(K)
     rows = jnp.arange(M)
     columns: list[Array] = []

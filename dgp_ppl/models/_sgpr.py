@@ -23,14 +23,9 @@ from dgp_ppl.models._stack import KernelMaker
 
 
 class CollapsedNormal(dist.Distribution):
-    """The normal N(y; 0, A'A + s² I), with Titsias's trace term subtracted from `log_prob`.
+    """The normal N(y; 0, A'A + s² I), less Titsias's trace term (2009, eq. 9) in `log_prob`.
 
-    Args:
-        A: L⁻¹ k(Z, x), [M, N].
-        residual: k(x, x) - diag(A'A), [N].
-        noise: standard deviation s of the noise, in the units of y, [].
-
-    Source: Titsias (2009), eq. 9.
+    A is L⁻¹ k(Z, x), [M, N], `residual` k(x, x) - diag(A'A), [N], and `noise` s.
     """
 
     arg_constraints = {  # noqa: RUF012 - NumPyro's declaration

@@ -48,10 +48,6 @@ def make_stack(
 
     See `models.deep_gp` for the other arguments. The result draws the hidden layers at x, [N, D],
     and returns the marginals of the last layer, [N, P].
-
-    Raises:
-        ValueError: if `z`, `mean` and `kernel` disagree about the depth, or widths do not fit.
-        TypeError: if each output is to have its own kernel, and `kernel` does not take ``out``.
     """
     check_inducing(model, z)
     check_count(model, "out", out)
@@ -123,10 +119,7 @@ def shares_kernel(
     share_kernel: bool | None,
     argument: str = "kernel",
 ) -> bool:
-    """Return whether the outputs of a hidden layer share one kernel; see `models.deep_gp`.
-
-    `model` and `argument`, the argument that `maker` comes from, are names for errors.
-    """
+    """Return whether outputs of a hidden layer share a kernel; see `models.deep_gp`."""
     if not (share_kernel is None or isinstance(share_kernel, bool)):
         raise TypeError(f"{model}: share_kernel is {share_kernel!r}, wanted True, False or None")
     separable = _takes_out(maker)
@@ -175,11 +168,7 @@ def _parameters(maker: KernelMaker) -> Mapping[str, inspect.Parameter]:
 def likelihood_or_gaussian(
     model: str, likelihood: Likelihood | None, noise: float, out: int
 ) -> Likelihood:
-    """Return the likelihood, or Gaussian noise on all outputs if it is None.
-
-    The standard deviation of the noise is the param ``noise`` of the `model`, one number for all
-    outputs.
-    """
+    """Return the likelihood; if None, Gaussian noise of the param ``noise`` on all outputs."""
     if likelihood is not None:
         return likelihood
     check_value(f"{model}: noise", noise, dist.constraints.positive)

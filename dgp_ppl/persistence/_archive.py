@@ -39,10 +39,7 @@ def write_archive(
     record: dict[str, Any],
     members: Mapping[str, bytes],
 ) -> None:
-    """Write an archive, or leave an earlier file as it was. The same content has the same bytes.
-
-    `kind` is what the file holds, such as "fit", and `version` the number of the kind's format.
-    """
+    """Write an archive of this `kind` and format `version`; the same content has the same bytes."""
     record = {"kind": kind, "format": version, **record}
     text = json.dumps(record, indent=1, allow_nan=False)
     found = {_HEADER: text.encode(), **members}

@@ -266,15 +266,13 @@ def _named(archive: ArchiveReader, path: str) -> Any:
 def import_path(value: Any) -> str:
     """Return the path from which a new process can import a function, a class or a constant.
 
-    Public paths come first, because private ones change between releases.
+    Public paths come first, because private ones change between releases. If there is none, a
+    ValueError says why, as the end of "it is ...".
 
     >>> import jax
     >>> from dgp_ppl import models
     >>> import_path(models.deep_gp), import_path(jax.nn.relu)
     ('dgp_ppl.models:deep_gp', 'jax.nn:relu')
-
-    Raises:
-        ValueError: if there is none. The message says why, as the end of "it is ...".
     """
     if inspect.ismethod(value) and isinstance(value.__self__, type):  # a classmethod
         return f"{import_path(value.__self__)}.{value.__name__}"

@@ -293,10 +293,7 @@ def _check_arguments(model: Model, kwargs: dict[str, Any]) -> None:
 
 
 def _find_sites(guide: Any, site: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Let one of NumPyro's automatic guides, which is new, find its latent sites.
-
-    It does so in its first call, which without y would take the observed site for a latent one.
-    """
+    """Let a new automatic guide of NumPyro's, whose first call wants y, find its latent sites."""
     is_stock = isinstance(guide, AutoGuide) and not isinstance(guide, LayerGuide)
     if not is_stock or guide.prototype_trace is not None:
         return

@@ -45,10 +45,7 @@ def figure_of(
 
 
 def panels(num: int, width: float, height: float, label: str, **options: Any) -> tuple[Any, Any]:
-    """Make a figure of `num` panels of this size in inches, at most three in a row.
-
-    `label` is the label of the vertical axes on the left. Returns the figure and the panels' axes.
-    """
+    """Make a figure of `num` panels of a size in inches, at most three in a row; also its axes."""
     columns = 2 if num == 4 else min(num, _COLUMNS)
     rows = -(-num // columns)
     figure, axes = figure_of(width * columns + 0.5, height * rows, columns, rows, **options)
@@ -67,10 +64,7 @@ def plain(axis: Any) -> None:
 
 
 def finish(figure: Any, title: str = "", legend_of: Any = (), columns: int = 4) -> Any:
-    """Add the title, and below all panels one legend for the axes in `legend_of`.
-
-    The legend has at most so many `columns`, and is no wider than the figure.
-    """
+    """Add the title, and a legend of `legend_of` below, of at most so many `columns`."""
     if title:
         figure.suptitle(title)
     entries: dict[str, Any] = {}
@@ -127,11 +121,7 @@ def not_empty(caller: str, name: str, values: Any) -> None:
 
 
 def array(caller: str, name: str, value: ArrayLike, shape: Sequence[int | None]) -> np.ndarray:
-    """Return the value as float64.
-
-    Raises:
-        ValueError: if its shape differs; None stands for any length.
-    """
+    """Return the value as float64, or raise ValueError if its shape differs; None is any length."""
     found = np.asarray(value, np.float64)
     fits = found.ndim == len(shape) and all(
         w is None or w == g for w, g in zip(shape, found.shape, strict=True)

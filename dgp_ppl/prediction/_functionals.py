@@ -59,11 +59,7 @@ def log_density_by_pass(mixtures: Mixture, y: Array, seen: Array | None = None) 
 
 @partial(compiled, static_argnums=2)
 def distribution_function(mixtures: Mixture, y: Array, classes: int | None = None) -> Array:
-    """Return P(Y <= y) of every entry over all passes, [B, ...], given the number of classes.
-
-    Raises:
-        NotImplementedError: if there is no distribution function of the likelihood.
-    """
+    """Return P(Y <= y) of every entry over all passes, [B, ...], given the number of classes."""
     support = mixtures.support
     if classes is not None:
         values = probabilities(mixtures, classes)
@@ -82,10 +78,7 @@ _AT_LEAST_ZERO = (constraints.positive, constraints.nonnegative, constraints.uni
 
 
 def num_classes(mixtures: Mixture) -> int | None:
-    """Return the number of classes C if an entry of y is a class 0 ... C-1, else None.
-
-    Counts with an upper end are classes too, but of a binomial distribution.
-    """
+    """Return C if an entry of y is a class 0 ... C-1, else None, as for binomial counts."""
     support = mixtures.support
     if support is constraints.boolean:
         return 2
@@ -134,10 +127,6 @@ def quantiles(mixtures: Mixture, levels: Array) -> Array:
 
     The quantile is the smallest y with cdf(y) >= level: exact for integers, and for real y within
     half of `QUANTILE_TOLERANCE` standard deviations. Quantiles of integers have a derivative of 0.
-
-    Raises:
-        NotImplementedError: if y has no distribution function, or its support is not one for which
-            the search knows where to start.
     """
     return jnp.moveaxis(_search(mixtures, levels), 0, 1)
 
@@ -220,11 +209,8 @@ def _invert(
     The search runs on the scale on which a Gaussian's distribution function is a straight line, and
     bisects at every fourth step. Half of bisection's evaluations do, and one evaluation can cost
     thousands of special functions a row. The initial ends move apart until the quantile is between
-    them.
-
-    Returns:
-        Ends with cdf(lower) < level <= cdf(upper) up to rounding, at most `tolerance` apart, and
-        the number of steps.
+    them. Returns ends with cdf(lower) < level <= cdf(upper) up to rounding, at most `tolerance`
+    apart, and the number of steps.
     """
     target, info = ndtri(level), jnp.finfo(level.dtype)
     # The rounding error of a level on this scale: within it, places cannot be distinguished.

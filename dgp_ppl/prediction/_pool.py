@@ -78,13 +78,7 @@ def pool(predictions: Prediction | Sequence[Prediction]) -> PooledPrediction:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class PooledPrediction(Prediction):
-    """A mixture of predictions with equal weights, itself a `Prediction`. Made by `pool`.
-
-    Its ``params``, ``key`` and ``draws`` belong to the first member.
-
-    Attributes:
-        members: the predictions.
-    """
+    """A mixture of equal weights; its params, key and draws belong to the first of its members."""
 
     members: tuple[Prediction, ...] = dataclasses.field(default=(), repr=False)
 

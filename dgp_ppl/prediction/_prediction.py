@@ -280,7 +280,7 @@ class Prediction(Summarized, Portable):
         return values
 
     def _map(self, function: Callable[..., Array], *arrays: Any, with_row: bool = False) -> Any:
-        """Apply a function of the S mixtures and of arrays' rows, chunk by chunk, on the host.
+        """Apply a function of mixtures and arrays' rows, chunk by chunk, on the host.
 
         `with_row` passes the number of the chunk's first row as the last argument.
         """

@@ -73,14 +73,7 @@ def write_figures(comparison: Comparison, folder: Path) -> dict[str, Any]:
 
 
 def draw_held_out(runs: Mapping[str, Run]) -> Any:
-    """Draw the predictions of held-out rows: against the targets, or the reliability of classes.
-
-    Args:
-        runs: the runs of one split by method; at least one.
-
-    Returns:
-        A Matplotlib figure.
-    """
+    """Draw predictions of held-out rows against targets, or the reliability of classes."""
     first, shown = next(iter(runs.values())), _labelled(runs)
     data = first.data
     if data.task != "regression":

@@ -126,9 +126,7 @@ class DeepGPEstimator(BaseEstimator):
     def _row_values(self, X: Any, levels: Sequence[float] = ()) -> dict[str, np.ndarray]:
         """Return what `row_function` computes at each row of X, in the units of the data.
 
-        For regression these are ``mean`` and ``var``, [N], and ``quantiles``, [N, Q], if there are
-        levels; for classes ``probabilities``, [N, C]. All rows share the draws of the hidden
-        layers' noise, so other rows of X, and their order, change nothing.
+        All rows share the draws of the hidden layers' noise, so other rows of X change nothing.
         """
         check_is_fitted(self)
         x, scale = self._checked(X, reset=False), self.fitted_.standardizer
@@ -189,10 +187,7 @@ class DeepGPEstimator(BaseEstimator):
         return int(given)
 
     def _checked(self, X: Any, **options: Any) -> Any:
-        """Return what scikit-learn's `validate_data` returns; errors are one line.
-
-        Lines remain where a frame has other columns than in `fit`, as `check_estimator` wants.
-        """
+        """Return what `validate_data` returns; errors are one line, but for other columns."""
         caller = type(self).__name__
         for name, given in (("X", X), ("y", options.get("y"))):
             if np.ma.is_masked(given):

@@ -125,10 +125,7 @@ def _dspp(task: Task) -> Fitted:
 
 @register("decoupled", streams=True)
 def _decoupled(task: Task) -> Fitted:
-    """Fit a deep GP with decoupled inducing inputs (Havasi et al. 2018).
-
-    The mean has twice as many inducing inputs as the covariance.
-    """
+    """Fit a deep GP with twice as many inducing inputs for the mean (Havasi et al. 2018)."""
     task_model, task_fit = task.split()
     built = build(task_model)
     for_mean = build(task_model.with_setting(inducing=2 * task.setting.inducing))
@@ -167,10 +164,7 @@ def _diffusion(task: Task) -> Fitted:
 
 @register("flow", streams=True)
 def _flow(task: Task) -> Fitted:
-    """Fit a deep GP with a normalising-flow posterior, based on the coupled guide.
-
-    The steps are divided as in `diffusion`.
-    """
+    """Fit a normalising-flow posterior based on the coupled guide, in the steps of `diffusion`."""
     return _on_global_inducing(task, Flow)
 
 

@@ -240,16 +240,7 @@ def _by_island(values: Array, islands: int) -> np.ndarray:
 def _other_sites(
     base: LayerGuide, params: Params, call: Call
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]], bool]:
-    """Return what there is besides layers.
-
-    Returns:
-        Shapes of the unit noise of hidden layers; shapes of the other latent sites, in the space of
-        their guides' unit noise; whether a log-likelihood is estimated.
-
-    Raises:
-        ValueError: if the model subsamples its data, or the guide of a site is no bijection of a
-            normal.
-    """
+    """Return shapes of hidden layers' noise and of other sites, and if densities are estimates."""
     sites: dict[str, Any] = {}
 
     def run() -> None:

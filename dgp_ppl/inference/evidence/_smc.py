@@ -136,11 +136,7 @@ def _generator(key: PRNGKey) -> tuple[PRNGKey, np.random.Generator]:
 
 
 def _resampled(rng: np.random.Generator, log_weights: np.ndarray) -> tuple[Any, np.ndarray]:
-    """Return which particles [G, B] go on, and their log weights.
-
-    An island whose particles are worth half of their number keeps them. Other islands are resampled
-    systematically; each weight is then the mean weight of the island.
-    """
+    """Return which particles [G, B] go on, and their log weights; good islands keep them."""
     G, B = log_weights.shape
     top = log_weights.max(axis=1, keepdims=True)
     top = np.where(np.isfinite(top), top, 0.0)  # an island without a finite weight stays so
@@ -169,10 +165,7 @@ def _taken(points: Points, rows: np.ndarray) -> Points:
 
 
 def _step(log_weights: np.ndarray, ratio: np.ndarray, most: float) -> tuple[float, float]:
-    """Return the step of beta whose conditional effective sample size is `_PILOT_ESS`.
-
-    Also the distance, the relative sd of the incremental weights.
-    """
+    """Return the step of beta whose conditional effective sample size is `_PILOT_ESS`; its size."""
     weights = np.exp(log_weights - log_weights.max())
     weights /= weights.sum()
     shifted = ratio - ratio.max()

@@ -39,11 +39,7 @@ def why_no_evidence(guide: Any) -> str | None:
 def start_at_guide(
     key: PRNGKey, guide: Any, params: Params, call: Call
 ) -> tuple[LayerGuide, Params]:
-    """Return a guide with a reference space, and its params.
-
-    This is `guide` itself, the base of a `Diffusion`, or, for an `Implicit`, the Gaussian with the
-    moments of its draws.
-    """
+    """Return a guide with a reference space (it, its base, or a Gaussian), and its params."""
     if has_reference_space(guide):
         base = reference_guide("annealed_evidence", guide)
         with alone(), handlers.seed(rng_seed=key):

@@ -43,16 +43,9 @@ class Target:
     density is proportional to N(z; 0, I) r(z)^beta, with r(z) = p(y, T(z)) |T'(z)| / N(z; 0, I).
 
     Every method takes particles with a leading axis C, and the keys of the unit noise of each,
-    [C, S]. It works through them in batches of 64, which bound the memory.
-
-    Args:
-        base: the guide.
-        partition: of the model's arguments.
-        target: ``"bound"`` or ``"model"``, as in `annealed_evidence`.
-        leapfrogs: leapfrog steps of a move.
-        sites: arrays in the shapes of the reference values of one particle: of the layers, of the
-            unit noise of other latent sites, and of hidden layers' noise under ``"model"``.
-        others: names of the other latent sites.
+    [C, S]. It works through them in batches of 64, which bound the memory. `sites` has arrays in
+    the shapes of one particle: of the layers, of other latent sites (`others`), and of hidden
+    layers' noise if the `target` of `annealed_evidence` is "model".
     """
 
     def __init__(
@@ -80,11 +73,7 @@ class Target:
         self, key: PRNGKey, points: Points, noise: Array, beta: Any, size: Any, scale: Any,
         arrays: Arrays,
     ) -> tuple[Points, Array]:  # fmt: skip
-        """Move every particle by one transition of Hamiltonian Monte Carlo at `beta`.
-
-        Returns:
-            The particles, and their acceptance probabilities, [C].
-        """
+        """Move particles by Hamiltonian Monte Carlo at `beta`; also return acceptances, [C]."""
 
         def one(each: Any) -> tuple[Points, Array]:
             key, point, noise = each

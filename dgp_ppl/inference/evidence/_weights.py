@@ -63,13 +63,7 @@ def log_mean(w: np.ndarray) -> tuple[float, float, float]:
 
 
 def doubts(found: Estimate, run: Run, ratio: np.ndarray) -> tuple[str, ...]:
-    """Return reasons why a run's standard error may be too small.
-
-    Args:
-        found: the estimate.
-        run: the run that it is from.
-        ratio: log ratio of the final particles, [G, B].
-    """
+    """Return reasons why a run's standard error may be too small; `ratio` is of its end, [G, B]."""
     texts, num, islands = [], found.log_weights.size, len(found.log_weights)
     if islands < _FEWEST_ISLANDS:
         texts.append(

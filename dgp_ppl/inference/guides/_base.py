@@ -53,12 +53,7 @@ class Found(NamedTuple):
 
 
 class DrawnTogether(dist.Distribution):
-    """The distribution of a layer's v that a guide has drawn together with the other layers.
-
-    Args:
-        shape: of the draw, (M, P).
-        log_density: log density of the draw; None where q has none.
-    """
+    """The distribution of a v drawn with other layers; `log_density` is None if q has none."""
 
     support: Any = constraints.real_matrix
     pytree_data_fields = ("log_density",)

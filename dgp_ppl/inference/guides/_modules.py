@@ -28,17 +28,10 @@ def is_maker(value: Any) -> bool:
 def module_params(
     what: str, module: Any, name: str, *args: Any, key: PRNGKey | None = None
 ) -> tuple[Any, Any]:
-    """Declare each array of a module as a param.
+    """Declare each array of a module as a param ``NAME.PATH``; return its arrays and the rest.
 
-    Args:
-        what: the argument that holds the module, for errors.
-        module: the module, with its arrays as initial values, or a maker, see `is_maker`.
-        name: prefix of the params' names, ``NAME.PATH``.
-        *args: arguments of the maker before the key.
-        key: random key of the maker; None draws one.
-
-    Returns:
-        The module's arrays, and its static part; `equinox.combine` joins them.
+    `module` is one with initial values or a maker, see `is_maker`, which takes `args` and the key.
+    Errors call it `what`. `equinox.combine` joins both parts.
     """
     if is_maker(module):
         made = eqx.filter_eval_shape(lambda key: module(*args, key=key), random.key(0))

@@ -16,10 +16,7 @@ from dgp_ppl.inference.programs._handlers import Sites, survey
 class GuideOnBase(LayerGuide):
     """A guide of v = T(z), where T is the map of a base guide and z a draw of another distribution.
 
-    Args:
-        model: a model made of `dgp_ppl.gp` layers.
-        base: a guide of this model with a reference space. Its `rest` guides other latent sites.
-        wanted: what `base` may be, for errors.
+    The base's `rest` guides other latent sites; errors say which bases are `wanted`.
     """
 
     def __init__(self, model: Model, base: LayerGuide, wanted: str) -> None:
@@ -63,10 +60,7 @@ class GuideOnBase(LayerGuide):
 
 
 class WarpedGuide(GuideOnBase):
-    """A guide of v = T(F(e)) with a bijection F and e ~ N(0, I), which is its reference space.
-
-    The map takes its params by `numpyro.param`.
-    """
+    """A guide of v = T(F(e)) with a bijection F of `numpyro.param`s and e ~ N(0, I)."""
 
     @abc.abstractmethod
     def warped(self, e: Values) -> tuple[Values, Array]:

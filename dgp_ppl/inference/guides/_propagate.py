@@ -37,7 +37,6 @@ class _Propagation(Messenger):
     """Lets `draw` draw each layer's inducing values at the layer's first evaluation.
 
     Params without a value get the model's initial values on the data, not on the guide's rows.
-    Latent inputs are `columns`, also if the model has them as arguments.
     """
 
     def __init__(

@@ -37,13 +37,8 @@ class _Recorder(Messenger):
 def sources(model: Model, call: Call, params: Params) -> tuple[dict[str, set[Place]], set[Place]]:
     """Find the arguments that each layer is computed from, by site, and those that are observed.
 
-    Params do not count as arguments, whatever their initial values; neither do sizes. A model that
-    needs its arguments' values to run, which no compiled program has, yields nothing.
-
-    Args:
-        model: the model.
-        call: its arguments.
-        params: any values of its params.
+    Params do not count as arguments, whatever their values; neither do sizes. A model that needs
+    its arguments' values to run, which no compiled program has, yields nothing.
     """
     located, treedef = jax.tree_util.tree_flatten_with_path(tuple(call))
     leaves = [leaf for _, leaf in located]

@@ -111,18 +111,11 @@ def reference_log_joint(
     *,
     guided: bool = True,
 ) -> tuple[Array, Values]:
-    """Return log p(y, T(z)) |T'(z)| in nats, and v = T(z).
+    """Return log p(y, T(z)) |T'(z)| in nats, and v = T(z), of every layer's z [M, P].
 
-    Args:
-        guide: a `reference_guide`.
-        z: reference values of every layer's site, [M, P] each.
-        key: random key of minibatches and of hidden layers' unit noise.
-        params: the guide's and the model's.
-        call: arguments of the guide, and values of the model's other latent sites; if `guided` is
-            false, of the unit noise too.
-        data: arguments of the model.
-        guided: whether the data term is the expected log-likelihood given v, as in bounds, with
-            unit noise from the key. Otherwise it is the log-likelihood given v and the unit noise.
+    `call` has the guide's arguments and values of the model's other latent sites, and `data` the
+    model's arguments. If `guided`, the data term is the expected log-likelihood given v, as in
+    bounds, with unit noise of hidden layers from the key; else the noise is in `call`.
     """
     with alone(), handlers.seed(rng_seed=key):
         handovers, log_det = _at(guide, z, params, call)

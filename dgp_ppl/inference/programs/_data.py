@@ -49,18 +49,11 @@ def check_data(caller: str, model: Model, call: Call) -> tuple[Call, Sites]:
 
     The model runs once, on shapes, so nothing is computed but the comparison of the data with the
     supports. Where that does not decide, a second run computes densities of `observe` at many f.
-    Values that the model computes are left to `explain_data`.
+    Values that the model computes are left to `explain_data`. A `DataError` says what is NaN, out
+    of the support or without a density for any f, where no mask leaves it out.
 
-    Returns:
-        The call with JAX's arrays, and the sites of the model, which observe these arrays. Each
-        plate has all rows, or the rows of the minibatch at hand.
-
-    Raises:
-        DataError: if an observed value is NaN, out of the support of its distribution or without a
-            density for any f, and no mask leaves it out.
-        TypeError: if an argument is a source of rows.
-        ValueError: if the data are streamed, and the model has a latent site for each row; if an
-            argument has another shape than the site of `observe` that observes it.
+    Returns the call with JAX's arrays, and the sites of the model, which observe these arrays. Each
+    plate has all rows, or the rows of the minibatch at hand.
     """
     if any(isinstance(a, Rows) for a in (*call.args, *call.kwargs.values())):
         raise TypeError(
@@ -252,12 +245,7 @@ def check_padding(caller: str, model: Model, call: Call) -> None:
 def _check_values(
     caller: str, what: str, fn: Any, value: Any, numbers: np.ndarray | None = None
 ) -> bool:
-    """Raise if values are NaN or out of the support.
-
-    Returns:
-        Whether the distribution is known to have a density at them. NumPyro's and ours may lack one
-        at the ends of their supports.
-    """
+    """Raise if values are NaN or out of the support; return whether a density is known there."""
     seen, y = _seen(fn), np.asarray(value)
     if isinstance(seen, Tracer):
         return False

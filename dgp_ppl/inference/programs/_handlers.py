@@ -30,14 +30,8 @@ Sites = dict[str, Any]
 def survey(program: Model, call: Call, *, hide_params: bool = False) -> Sites:
     """Trace a model or a guide with abstract values, which have shapes but no numbers.
 
-    Args:
-        program: the model or the guide.
-        call: its arguments.
-        hide_params: make the values of params abstract too, also where they are constants.
-
-    Returns:
-        The sites by name. Params have an entry ``declared``: whether the program, and no handler
-        around it, sets their values.
+    With `hide_params` params that are constants are abstract too. Their sites have an entry
+    ``declared``: whether the program, and no handler around it, sets their values.
     """
     trace: dict[str, Any] = {}
 
@@ -77,10 +71,7 @@ class _Abstract(Messenger):
 
 
 def data_plates(trace: dict[str, Any]) -> set[str]:
-    """Return the plates of observed sites, or of sites that a call with data would observe.
-
-    A latent site in one of these plates belongs to a row of the data.
-    """
+    """Return the plates of sites that data observe; a latent site in one belongs to a row."""
     observed = [
         s
         for s in trace.values()
@@ -121,10 +112,7 @@ def _any_param(name: str) -> bool:
 
 
 class _Frozen(handlers.substitute):
-    """Substitutes values and hides their sites.
-
-    NumPyro's `handlers.block` would do, but it is a closure, which `dgp_ppl.save` cannot keep.
-    """
+    """Substitutes values and hides their sites, as a class that `dgp_ppl.save` can keep."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         program: Any = self.fn

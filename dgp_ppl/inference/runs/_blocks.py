@@ -42,13 +42,9 @@ def runs_on_cpu(tree: Any) -> bool:
 
 
 class StepProgram:
-    """A compiled function that makes a number of steps.
+    """A compiled function of (state, num, first, *others) that makes `num` steps, often traced.
 
-    Args:
-        function: a function of (state, num, first, *others) that makes `num` steps, and returns the
-            new state and the steps' outputs. `num` may be traced. `first` is the number of steps
-            that this call has made before.
-        **options: options of `jax.jit`.
+    It returns the new state and the steps' outputs; `first` steps were made before in this call.
     """
 
     def __init__(self, function: Callable[..., tuple[Any, Any]], **options: Any) -> None:
@@ -56,11 +52,7 @@ class StepProgram:
         self._static = compiled(function, static_argnums=1, **options)
 
     def __call__(self, state: Any, num: int, *others: Any) -> tuple[Any, list[tuple[Any, int]]]:
-        """Make `num` steps.
-
-        Returns:
-            The new state, and the outputs of each call with its number of steps.
-        """
+        """Make `num` steps; return the new state, and outputs with their numbers of steps."""
         if runs_on_cpu(state):
             state, outputs = self._counted(state, num, 0, *others)
             return state, [(outputs, num)]
@@ -81,11 +73,8 @@ class PassProgram:
     """A compiled function of one pass, mapped over many: one by one on a CPU, 16 at once elsewhere.
 
     One pass fills a CPU, and needs the memory of one. On a GPU the launches of small programs take
-    the time, and 16 passes launch as many programs as one.
-
-    Args:
-        function: a function of (static, each, *others) that makes one pass. `static` is hashable,
-            and `each` differs between passes.
+    the time, and 16 passes launch as many programs as one. The function is of (static, each,
+    *others), where `static` is hashable, and `each` differs between passes.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:

@@ -34,18 +34,11 @@ _locked: dict[tuple[int, int, int], object] = {}  # folders in use, by process, 
 
 
 class RunFolder:
-    """The files of a run: its draws in parts, and the state after the last part.
+    """The files of a run: its draws in parts, and the state after the last of its `steps`.
 
     ``latest.json`` names the valid parts. It is written last, and never half, so files that a
-    killed run left unfinished are ignored. As a context, the folder is locked until its end.
-
-    Attributes:
-        identity: what the run is known by; to be set before `read`.
-        steps: number of steps that the folder has.
-
-    Raises:
-        DataError: at its beginning as a context, if another run uses the folder, or it holds other
-            files, or nothing can be written there.
+    killed run left unfinished are ignored. As a context, the folder is locked until its end; a
+    `DataError` says if another run uses it, or it cannot be written. Set `identity` before `read`.
     """
 
     identity: Identity

@@ -24,17 +24,10 @@ _COUNTED = (bool, int, float, str, type(None), ClosedJaxpr)
 
 
 class Identity:
-    """What tells a run from others.
+    """What tells a run from others: settings, arguments, the first state and the traced program.
 
-    Args:
-        program: traces the program of its steps, alone or with plain values that it depends on. It
-            counts where the versions are the same.
-        results: returns what the program makes `with_noise` of this rounding; where the versions
-            differ, its norms count.
-        first: the first state.
-        arguments: of the model.
-        versions: what else the program depends on, besides packages and the platform.
-        **settings: plain values.
+    `program` traces its steps, and counts where the versions are the same. Where they differ, the
+    norms of `results` count, which the program makes `with_noise` of a rounding.
     """
 
     def __init__(

@@ -41,14 +41,8 @@ def run_blocks(
 ) -> Run:
     """Advance a state to `total` steps, from where the folder's last checkpoint is.
 
-    Args:
-        advance: makes some steps; a function of the state and of the steps done before.
-        state: the state before the first step.
-        total: number of steps.
-        label: of the progress bar.
-        progress: whether to show it; a string is its label.
-        folder: of checkpoints; None for none.
-        every: least number of steps between checkpoints.
+    `advance` makes some steps, given the state and the number of steps before; checkpoints are at
+    least `every` steps apart.
     """
     steps, saved_draws, state = (0, [], state) if folder is None else folder.read(state, total)
     draws: list[list[np.ndarray]] = []  # since the last checkpoint

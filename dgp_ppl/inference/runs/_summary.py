@@ -25,13 +25,7 @@ class Summarized:
 
 
 def list_arrays(title: str, arrays: Mapping[str, Any], skip: int = 0) -> list[str]:
-    """Return lines with names and shapes of arrays; of a tree of arrays only their number.
-
-    Args:
-        title: start of the first line.
-        arrays: arrays, or trees of arrays, by name.
-        skip: number of leading axes to leave out.
-    """
+    """Return lines with names and shapes of arrays, without `skip` axes; of trees the numbers."""
     parts = []
     for name, value in arrays.items():
         shapes = [list(np.shape(a))[skip:] for a in jax.tree.leaves(value) if hasattr(a, "shape")]

@@ -20,11 +20,7 @@ _SHOWN = ("acceptance_rate", "num_integration_steps")  # in the progress bar
 
 
 class BlackJAXState(NamedTuple):
-    """The state of a chain of `BlackJAXKernel`.
-
-    Statistics that the sampler has, by the names of NumPyro's kernels: ``potential_energy``,
-    ``energy_error``, ``accept_prob`` and ``num_steps``.
-    """
+    """The state of a chain of `BlackJAXKernel`, and BlackJAX's statistics by NumPyro's names."""
 
     i: Array  # steps done
     z: Values  # unconstrained values of the latent sites

@@ -29,16 +29,9 @@ class Evaluated(NamedTuple):
 def hamiltonian_move(
     key: PRNGKey, old: Evaluated, evaluate: Callable[[Array], Evaluated], sizes: Array, num: int
 ) -> tuple[Evaluated, Array]:
-    """Make a transition that leaves the density invariant; also return its acceptance probability.
+    """Make `num` leapfrog steps that leave the density invariant; also return the acceptance rate.
 
-    An end without a finite density is rejected.
-
-    Args:
-        key: random key.
-        old: where the chain is.
-        evaluate: maps a position to its density.
-        sizes: step size of each coordinate, [d].
-        num: leapfrog steps.
+    `sizes` are step sizes of coordinates, [d]. An end without a finite density is rejected.
     """
     key_size, key_momentum, key_accept = random.split(key, 3)
     # Random lengths, because a fixed one may be the period of an orbit.
@@ -79,20 +72,12 @@ def langevin_step(
     removed: Flat,
     gradient_at: Callable[[Flat], tuple[Flat, Any]],
 ) -> Step:
-    """Make one step with one gradient, a step size for each coordinate, and unit mass.
+    """Make one step with one gradient, a step size (`scale`) for each coordinate, and unit mass.
 
-    Args:
-        integrator: ``"baoab"``: half a drift, friction and noise, half a drift, and a kick
-            (Leimkuhler & Matthews 2013). ``"euler"``: a drift, then kick, friction and noise in one
-            (Chen et al. 2014, eq. 15).
-        friction: fraction of the momentum that a step removes, in (0, 1].
-        position: [d].
-        momentum: [d].
-        noise: draws of N(0, 1), [d].
-        scale: step size of each coordinate, [d].
-        removed: variance to subtract from the injected noise because the gradient's noise adds as
-            much, [d]. Only ``"baoab"`` uses it.
-        gradient_at: maps a position to the energy's gradient there and an auxiliary value.
+    ``"baoab"`` is half a drift, friction and noise, half a drift, and a kick (Leimkuhler & Matthews
+    2013); it subtracts the variance `removed` from the noise, because the gradient's adds as much.
+    ``"euler"`` is a drift, then kick, friction and noise in one (Chen et al. 2014, eq. 15). A step
+    removes the fraction `friction` of the momentum. `gradient_at` also returns an auxiliary value.
     """
     x, r, c = position, momentum, 1 - friction
     if integrator == "baoab":

@@ -63,11 +63,7 @@ class ExpectationMaximization:
         return EMState(jnp.zeros((), int), key, first, states, unconstrained, optimizer)
 
     def advance(self, state: EMState, most: int) -> tuple[EMState, np.ndarray]:
-        """Make up to `most` iterations, 200 at most.
-
-        Returns:
-            The new state, and the potential energy at each iteration, averaged over the chains.
-        """
+        """Make up to `most` iterations, 200 at most; also return the mean energy at each."""
         num = min(_ITERATIONS_PER_CALL, most)
         state, parts = self.program(state, num, self.data)
         return state, np.concatenate([np.asarray(part)[:done] for part, done in parts])

@@ -33,11 +33,6 @@ class ModelKernel(MCMCKernel, abc.ABC):
 
     The state holds all that the kernel learns, and `sample` reads the model's arguments. So another
     data set of the same shapes runs the same program, and a run goes on from a state alone.
-
-    Args:
-        model: a NumPyro model. Its params have their initial values; set others by
-            ``handlers.substitute(model, data=params)``.
-        init_strategy: NumPyro's, for sites that ``init_params`` omits.
     """
 
     _sample_fn = True  # NumPyro's MCMC looks for it, and then needs no `init` where it has a state
@@ -190,12 +185,8 @@ def _is_subsampled_in_scan(site: Any) -> bool:
 class FlatDensity:
     """The log density of one chain's flat unconstrained values, as a function, [d] to [].
 
-    Auxiliary sites (the unit noise of hidden layers) are latent, as for NumPyro's NUTS.
-
-    Args:
-        potential: of the model.
-        prototype: unconstrained values of the latent sites, of which the shapes count.
-        call: the model's arguments.
+    Auxiliary sites (the unit noise of hidden layers) are latent, as for NumPyro's NUTS. Of the
+    `prototype` of unconstrained values the shapes count.
     """
 
     def __init__(self, potential: Potential, prototype: Values, call: Call) -> None:
@@ -229,11 +220,7 @@ class FlatDensity:
         return prior, -whole.value - prior if as_drawn.changes else data
 
     def prior_draw(self, key: PRNGKey) -> Flat:
-        """Return a draw of the prior, [d].
-
-        Raises:
-            ValueError: if a latent site's distribution cannot be sampled.
-        """
+        """Return a draw of the prior, [d]; raise ValueError if a site's distribution has none."""
         seeded = handlers.seed(self._potential.program, key)
         try:
             with alone():
@@ -263,12 +250,7 @@ class _AsDrawn(Messenger):
 
 
 class ExactKernel(ModelKernel):
-    """A `ModelKernel` of steps of one chain's flat unconstrained values, from their exact density.
-
-    Args:
-        model: a NumPyro model.
-        init_strategy: NumPyro's, for sites that ``init_params`` omits; None for `init_to_uniform`.
-    """
+    """A `ModelKernel` of steps of a chain's flat unconstrained values, by their exact density."""
 
     def __init__(self, model: Model, init_strategy: Callable[..., Any] | None) -> None:
         super().__init__(model, init_to_uniform if init_strategy is None else init_strategy)

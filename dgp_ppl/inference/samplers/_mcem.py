@@ -228,10 +228,7 @@ def _check_finite(energies: np.ndarray, done: int, params: Params) -> None:
 def _initial_params(
     key: PRNGKey, model: Model, start: Params, is_result: bool, call: Call
 ) -> tuple[Params, dict[str, Any], Params]:
-    """Return initial unconstrained params, the bijections to their constrained values, and `start`.
-
-    Params of a result that the model does not have belong to its guide, and are left out.
-    """
+    """Return unconstrained params, their bijections, and `start` without params of a guide."""
     supports: dict[str, Any] = {}
 
     def run() -> Params:

@@ -204,11 +204,7 @@ class _Program:
         self._structure = jax.tree.structure(shapes)
 
     def advance(self, state: Any, num: int, thinning: int) -> tuple[Any, list[np.ndarray]]:
-        """Make `num` draws, `thinning` steps apart.
-
-        Returns:
-            The state after them, and columns with a row for each draw.
-        """
+        """Make `num` draws, `thinning` steps apart; return the state and columns of the draws."""
         program = self._counted if (on_cpu := runs_on_cpu(state)) else self._static
         calls = [(num, thinning)] if on_cpu else [(n, thinning) for n in blocks(num)]
         if num == 1 and not on_cpu:  # all of the warm-up, and draws that are far apart

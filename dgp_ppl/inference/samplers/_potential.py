@@ -84,11 +84,8 @@ class Potential:
 
     The random key draws the rows of subsampled plates, and the auxiliary sites (unit noise of
     hidden layers) from their priors. The energy at a key is an estimate, and so is its gradient. A
-    sampler that uses them targets the density whose log is the mean of the estimates.
-
-    Args:
-        model: a NumPyro model. Its params have their initial values; set others by
-            ``handlers.substitute(model, data=params)``.
+    sampler that uses them targets the density whose log is the mean of the estimates. Params have
+    their initial values; set others by ``handlers.substitute(model, data=params)``.
     """
 
     def __init__(self, model: Model) -> None:
@@ -106,11 +103,7 @@ class Potential:
         return Energy(-(sum(terms.values()) + latents.log_jacobian), latents.latents, terms)
 
     def deterministic(self, call: Call) -> Callable[[Values], Values]:
-        """Return a function from latents to the model's deterministic sites, of all rows.
-
-        Auxiliary sites on the way (unit noise of hidden layers) are drawn with a random key that is
-        computed from the latents.
-        """
+        """Return a function from latents, which seed auxiliary sites, to deterministic sites."""
 
         def found(latents: Values) -> Values:
             program = handlers.substitute(whole_plates(self.program), data=latents)

@@ -51,10 +51,7 @@ def _swapped(
     """Swap neighbours: the pairs (0, 1), (2, 3), ..., or the pairs (1, 2), (3, 4), ... if `odd`.
 
     Turns of even and odd pairs make replicas travel further than random pairs do (Okabe et al.
-    2001; Syed et al. 2022, algorithm 1).
-
-    Returns:
-        The ladder, and the temperature that each replica's values come from, [R].
+    2001; Syed et al. 2022, algorithm 1). Also return where each replica's values come from, [R].
     """
     betas, R = ladder.betas, len(ladder.betas)
     tried = jnp.arange(R - 1) % 2 == odd
@@ -236,11 +233,7 @@ class ParallelTempering(ExactKernel):
     def _moved(
         self, density: FlatDensity, key: PRNGKey, position: Flat, beta: Array, sizes: Flat
     ) -> tuple[Flat, Array, Array, Array]:
-        """Make a Hamiltonian transition at one temperature.
-
-        Returns:
-            The position, the two parts of its log density, and the acceptance rate.
-        """
+        """Move at one temperature; return position, parts of its log density, acceptance rate."""
 
         def tempered(x: Flat) -> tuple[Array, tuple[Array, Array]]:
             prior, likelihood = density.parts(x)

@@ -25,13 +25,9 @@ _SOME_WARMUP = 100
 class VectorizedKernel:
     """A kernel of C chains. Arrays of its state have a leading axis of size C.
 
-    `SGHMC`, each `ModelKernel`, NumPyro's HMC and NUTS, and ensemble samplers keep all chains in
-    one state. Any other kernel runs a single chain, as under NumPyro's
-    ``chain_method="sequential"``: its chains are initialised one by one, and its step is mapped
-    over them.
-
-    Raises:
-        ValueError: if the number of chains of an ensemble sampler is odd.
+    `SGHMC`, each `ModelKernel`, NumPyro's HMC and NUTS, and ensemble samplers, whose C is even,
+    keep all chains in one state. Any other kernel runs a single chain, as under NumPyro's
+    ``chain_method="sequential"``: its chains begin one by one, and its step is mapped over them.
     """
 
     def __init__(self, kernel: MCMCKernel, num_chains: int) -> None:
@@ -49,12 +45,7 @@ class VectorizedKernel:
     def init(
         self, key: Array, num_warmup: int, init_params: Any, call: Call, start: Any = None
     ) -> Any:
-        """Return the first state of all chains, or `start` if it is given.
-
-        Raises:
-            ValueError: if `start` is not a state of this kernel, model and number of chains, or
-                `init_params` has another number of chains.
-        """
+        """Return the first state of all chains; or `start`, if it is one of kernel and model."""
         sizes = {n: jnp.shape(a)[:1] for n, a in _leaves(init_params).items()}
         if wrong := {n: size for n, size in sizes.items() if size != (self.num_chains,)}:
             raise ValueError(
@@ -91,11 +82,7 @@ class VectorizedKernel:
         return jax.vmap(lambda state: self.kernel.sample(state, *call))(state)
 
     def fields(self, state: Any, names: Sequence[str]) -> list[Any]:
-        """Return fields of a state by name, each with a leading axis of size C.
-
-        Raises:
-            ValueError: if the state lacks a field.
-        """
+        """Return fields of a state by name, each with a leading axis of C, or raise ValueError."""
         found = []
         for name in names:
             try:
@@ -132,10 +119,7 @@ def plain_settings(value: Any) -> Any:
 
 
 def what_starts(state: Any) -> list[Any]:
-    """Return the arrays of a first state without densities and gradients, which follow from them.
-
-    Those can be ill-conditioned, and then differ between machines.
-    """
+    """Return a first state without densities and gradients, which differ between machines."""
     names = re.compile("grad|energy|density|likelihood|^adaptation$")  # the last is SGHMC's
     return [
         a

@@ -42,10 +42,7 @@ def first_states(
 def bound_losses(
     key: PRNGKey, loop: TrainingLoop, loss: ELBO, candidates: Sequence[Params], data: CallArrays
 ) -> np.ndarray:
-    """Return the mean of a loss at the params of each candidate, [S]; infinity if not finite.
-
-    The mean is over the same draws for all candidates.
-    """
+    """Return a loss at each candidate, [S], by the same draws; infinity if not finite."""
     keys = random.split(key, BOUND_DRAWS)
     found = np.array([loop.mean_loss(loss, keys, params, data) for params in candidates])
     return np.where(np.isfinite(found), found, np.inf)
@@ -60,11 +57,7 @@ def train(
     every: int = 1,
     **options: Any,
 ) -> tuple[SVIState, Outcome]:
-    """Run all steps from the best of several first states; `run_steps` has the options.
-
-    Returns:
-        The first state that was chosen for each fit, and the outcome.
-    """
+    """Run all steps from the best of several first states; also return each fit's choice."""
     first, outcome = _begin(loop, states, arrays, folder=folder, **options)
     if outcome.interrupt is None and len(outcome.failures) < loop.num_fits:
         outcome = run_steps(loop, outcome, arrays, folder=folder, every=every, **options)
@@ -84,10 +77,7 @@ def _begin(
     label: str = "fit",
     **options: Any,
 ) -> tuple[SVIState, Outcome]:
-    """Run the first steps of each fit from each state; returns the best states and their trials.
-
-    There is no trial of a single state. If the folder has a later state, it also has the choice.
-    """
+    """Run trials from several states; return the best, or what a folder has, and its trial."""
     firsts = [Outcome(state, np.zeros((loop.num_fits, 0))) for state in states]
     if folder is not None:
         _, parts, state = folder.read(states[0], steps)

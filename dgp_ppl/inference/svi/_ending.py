@@ -98,10 +98,7 @@ def loss_lines(losses: np.ndarray, num_data: int, restart_bounds: Any = None) ->
 
 
 def noise_line(noise_var: float, prior_var: float, dtype: Any) -> Line:
-    """Compare the noise's variance with the value that a layer's variance is raised to.
-
-    `prior_var` is k(x, x) of the layer.
-    """
+    """Compare the noise's variance with the floor by the jitter of a layer with this k(x, x)."""
     floor = default_jitter(dtype) * prior_var
     text = f"sd {np.sqrt(noise_var):.2g}, rounding {np.sqrt(floor):.2g}"
     return checked("noise at its floor", floor / max(noise_var, 1e-300), text)

@@ -118,10 +118,7 @@ class Feed:
 def random_feed(
     key: PRNGKey, call: Call, rows: Rows, batch_size: int, num: int
 ) -> tuple[Call, Callable[[CallArrays, RowCheck], CallArrays]]:
-    """Draw minibatches for so many steps; returns the call with the first one.
-
-    The function checks all of them, and puts their arrays in the place of the first one's.
-    """
+    """Draw minibatches for so many steps; return the call with one, and a setter of the arrays."""
     block = _random_block(rows, key, batch_size, num)
 
     def checked(data: CallArrays, check: RowCheck) -> CallArrays:

@@ -94,11 +94,7 @@ def fit_many(
 def best_fit(
     key: PRNGKey, num: int, model: Model, guide: Model, call: Call, **options: Any
 ) -> FitResult:
-    """Fit with `num` keys in one program; returns the fit with the best bound.
-
-    Raises:
-        NonFiniteLossError: if all fits failed: the error of the first.
-    """
+    """Fit with `num` keys in one program; return the fit with the best bound, or raise."""
     fits, problem = _run("fit", random.split(key, num), model, guide, call, (), **options)
     if not fits.succeeded:
         raise fits.errors[0]

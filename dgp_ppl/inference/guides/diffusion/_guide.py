@@ -201,10 +201,7 @@ class Diffusion(GuideOnBase):
         return Partial(control, (learned, multiples)), gradient
 
     def _target_gradient(self, key: PRNGKey, unravel: Any, call: Call) -> Callable[[Array], Array]:
-        """Return the function z -> gradient of log p(y, T(z)) |T'| / N(z; 0, I), for flat z.
-
-        The gradient is capped in norm and held constant.
-        """
+        """Return the capped gradient of log p(y, T(z)) |T'| / N(z; 0, I) at flat z, a constant."""
         data = Call(self.informed or (), call.without("x", "y").kwargs)
         # The process runs in a loop that no message may leave, so it gets the params' values.
         # Padding belongs to the data of the fit, not to the guide's own data.

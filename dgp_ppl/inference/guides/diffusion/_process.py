@@ -64,10 +64,7 @@ class VariancePreserving:
 
 
 class Process(NamedTuple):
-    """The coefficients of a denoising process of K steps, as NumPy arrays.
-
-    Index k counts from the end of a path: step k leads from x_{k+1} to x_k.
-    """
+    """The coefficients of K steps; step k, counted from the end, leads from x_{k+1} to x_k."""
 
     times: np.ndarray  # 0 = t_0 < ... < t_K = 1, [K + 1].
     carry: np.ndarray  # r, the coefficient of the state, [K]
@@ -103,19 +100,11 @@ def simulate_process(
 ) -> tuple[State, State, Float[Array, ""]]:
     """Draw a path down to x_1 and leave the last step to the caller.
 
-    Args:
-        key: random key.
-        process: coefficients of the process.
-        control: u. Any array besides its leaves is a constant.
-        eta: variances of the steps.
-        given: a function of the state, which is held constant; the control gets its value as a
-            third argument.
-        drawn: whether to take the log ratio of densities at the states drawn, as importance
-            weights require. By default the KL of each step is taken in closed form.
-
-    Returns:
-        The state x_1 from which the last step starts, the mean of that step, and the cost of the
-        earlier steps in nats.
+    `eta` has the variances of the steps. `control` is u; any array besides its leaves is constant.
+    It gets the value of `given`, a function of the state that is held constant, as third argument.
+    The KL of each step is taken in closed form, or if `drawn` as the log ratio of densities at the
+    states drawn, as importance weights require. Returns x_1, the mean of the last step, and the
+    cost of the earlier steps in nats.
     """
     carry, gain, v = (
         jnp.asarray(a, eta.dtype)[:, None] for a in (process.carry, process.gain, process.variance)
@@ -154,11 +143,7 @@ def _walk(
     *,
     given: Given | None,
 ) -> tuple[Float[Array, "K H"], Float[Array, "K H"], Float[Array, "K H"]]:
-    """Walk from noise to the mean of the last step, to which no noise is added.
-
-    Returns:
-        States x_0 ... x_{K-1}, states x_1 ... x_K before each step, and controls u_k(x_{k+1}).
-    """
+    """Walk from noise to the last mean; return x_0 ... x_{K-1}, x_1 ... x_K and u_k(x_{k+1})."""
     (num, H), dtype = eta.shape, eta.dtype
     carry, gain = (jnp.asarray(a, dtype) for a in (process.carry, process.gain))
     key, start = random.split(key)

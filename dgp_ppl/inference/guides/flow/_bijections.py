@@ -138,10 +138,7 @@ class SplineCoupling(eqx.Module):
     def _spline(
         self, x: Array, widths: Array, heights: Array, slopes: Array, *, inverse: bool
     ) -> tuple[Array, Array]:
-        """Evaluate monotone rational-quadratic splines, or their inverses, at one number each.
-
-        Equations of Durkan et al. (2019): the map is 4, its slope 5, the inverse 6 to 8.
-        """
+        """Evaluate rational-quadratic splines or inverses (Durkan et al. 2019, eqs. 4 to 8)."""
         B = self.interval
         width, height = (2 * B * _shares(raw) for raw in (widths, heights))
         slope = _LEAST + jax.nn.softplus(slopes + _SLOPE)

@@ -142,10 +142,7 @@ class Flow(WarpedGuide):
 
 
 def _landing(flow: Any, e: Array, z: Array, log_det: Array) -> Float[Array, ""]:
-    """Return log |F'(e)| with the gradient that makes log q(z) one at constant params of F.
-
-    The gradient of log q(z) in the params at constant z has mean zero, and only adds noise.
-    """
+    """Return log |F'(e)| without gradients of log q(z) at constant z, which have mean zero."""
     arrays, static = eqx.partition(flow, eqx.is_array)
     held = eqx.combine(lax.stop_gradient(arrays), static)
     back, inverse_log_det = _inverse(held, z)

@@ -105,10 +105,7 @@ class AdversarialPair(eqx.Module):
         return self._affine_kl(h) + jnp.sum(jnp.log(jnp.diagonal(self._moments(h)[2])))
 
     def log_ratio(self, h: Features, inputs: Values) -> Float[Array, " S"]:
-        """Return terms with mean E_q T, the discriminator's estimate of KL[q || p] in nats.
-
-        `inputs` are the `discriminator_inputs` at these features.
-        """
+        """Return terms with mean E_q T, the discriminator's estimate of KL[q || p] in nats."""
         return self.gaussian_kl(h) + self._discriminate(inputs)
 
     def discriminator_inputs(self, key: PRNGKey, h: Features) -> Values:
@@ -124,10 +121,7 @@ class AdversarialPair(eqx.Module):
         return {"shared": random.normal(own, (num, len(U), 1), U.dtype)}
 
     def cross_entropy(self, inputs: Values, reference: Values) -> Float[Array, ""]:
-        """Return -E_q log sigma(t) - E_reference log(1 - sigma(t)).
-
-        Source: Yu et al. (2019), eq. 4, negated.
-        """
+        """Return -E_q log sigma(t) - E_reference log(1 - sigma(t)): Yu et al. 2019, eq. 4."""
         t = self._discriminate
         return jnp.mean(jax.nn.softplus(-t(inputs))) + jnp.mean(jax.nn.softplus(t(reference)))
 
