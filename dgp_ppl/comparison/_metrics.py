@@ -27,27 +27,16 @@ METRICS: dict[str, tuple[str, ...]] = {
 """The metrics of each task: first of predictions, then of fits."""
 
 PREDICTION_HEADINGS = {
-    "accuracy": "accuracy",
-    "log_loss": "log loss",
-    "ece": "ECE",
-    "brier": "Brier",
-    "auc": "AUC",
-    "rmse": "RMSE",
-    "log_density": "log dens.",
-    "crps": "CRPS",
-    "coverage90": "90 % cov.",
-    "elbo_per_datum": "ELBO/datum",
-    "seconds": "s",
-}
+    "accuracy": "accuracy", "log_loss": "log loss", "ece": "ECE", "brier": "Brier", "auc": "AUC",
+    "rmse": "RMSE", "log_density": "log dens.", "crps": "CRPS", "coverage90": "90 % cov.",
+    "elbo_per_datum": "ELBO/datum", "seconds": "s",
+}  # fmt: skip
 """Table headings of the metrics of predictions, with the ELBO and the time."""
 
 INFERENCE_HEADINGS = {
-    "restart_spread": "spread",
-    "rhat_predictions": "R-hat pred.",
-    "rhat": "R-hat v",
-    "ess": "ESS",
+    "restart_spread": "spread", "rhat_predictions": "R-hat pred.", "rhat": "R-hat v", "ess": "ESS",
     "divergences": "div.",
-}
+}  # fmt: skip
 """Table headings of the metrics of inference: restarts and chain diagnostics."""
 
 

@@ -16,18 +16,7 @@ from dgp_ppl.core._marginals import Marginals
 from dgp_ppl.core._minibatch import minibatch
 
 __all__ = [
-    "AbstractInducing",
-    "DiagonalInducing",
-    "FullInducing",
-    "Grid",
-    "Handover",
-    "LayerSite",
-    "Marginals",
-    "RandomFunction",
-    "SharedInducing",
-    "TransportInducing",
-    "function_draws",
-    "gp",
-    "guide_site",
-    "minibatch",
-]
+    "AbstractInducing", "DiagonalInducing", "FullInducing", "Grid", "Handover", "LayerSite",
+    "Marginals", "RandomFunction", "SharedInducing", "TransportInducing", "function_draws", "gp",
+    "guide_site", "minibatch",
+]  # fmt: skip

@@ -17,14 +17,6 @@ from dgp_ppl.criticism._loo import loo, weights_khat
 from dgp_ppl.criticism._prediction_diagnostics import prediction_diagnostics
 
 __all__ = [
-    "FitCheck",
-    "GuideCheck",
-    "PosteriorComparison",
-    "chain_diagnostics",
-    "check_fit",
-    "check_guide",
-    "compare_posteriors",
-    "loo",
-    "prediction_diagnostics",
-    "weights_khat",
-]
+    "FitCheck", "GuideCheck", "PosteriorComparison", "chain_diagnostics", "check_fit",
+    "check_guide", "compare_posteriors", "loo", "prediction_diagnostics", "weights_khat",
+]  # fmt: skip

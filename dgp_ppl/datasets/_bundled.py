@@ -27,12 +27,9 @@ BUNDLED = {
     )
 }  # fmt: skip
 _TARGET_NAMES = {
-    "diabetes": "disease_progression",
-    "breast_cancer": "benign",
-    "iris": "species",
-    "wine": "cultivar",
-    "digits": "digit",
-}
+    "diabetes": "disease_progression", "breast_cancer": "benign", "iris": "species",
+    "wine": "cultivar", "digits": "digit",
+}  # fmt: skip
 
 
 def load_bundled(name: str) -> Dataset:

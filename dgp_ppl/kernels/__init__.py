@@ -38,21 +38,7 @@ from dgp_ppl.kernels._stationary import (
 )
 
 __all__ = [
-    "ArcCosine",
-    "Columns",
-    "Coregion",
-    "Covariance",
-    "Features",
-    "Kernel",
-    "Linear",
-    "Matern12",
-    "Matern32",
-    "Matern52",
-    "PerOutput",
-    "Periodic",
-    "Product",
-    "RationalQuadratic",
-    "Separable",
-    "SquaredExponential",
-    "Sum",
-]
+    "ArcCosine", "Columns", "Coregion", "Covariance", "Features", "Kernel", "Linear", "Matern12",
+    "Matern32", "Matern52", "PerOutput", "Periodic", "Product", "RationalQuadratic", "Separable",
+    "SquaredExponential", "Sum",
+]  # fmt: skip

@@ -22,26 +22,8 @@ from dgp_ppl.likelihoods._student_t import StudentT, student_t
 from dgp_ppl.likelihoods._survival import IntervalCensored, LeftCensored, RightCensored
 
 __all__ = [
-    "AnalyticLikelihood",
-    "BernoulliProbit",
-    "CensoredNormal",
-    "HeteroscedasticNormal",
-    "IntervalCensored",
-    "LeftCensored",
-    "Likelihood",
-    "Mixture",
-    "NegativeBinomialLog",
-    "Observed",
-    "PoissonLog",
-    "RightCensored",
-    "RobustMax",
-    "StudentT",
-    "bernoulli_logit",
-    "bernoulli_probit",
-    "heteroscedastic",
-    "log_density",
-    "observe",
-    "robust_max",
-    "softmax",
-    "student_t",
-]
+    "AnalyticLikelihood", "BernoulliProbit", "CensoredNormal", "HeteroscedasticNormal",
+    "IntervalCensored", "LeftCensored", "Likelihood", "Mixture", "NegativeBinomialLog", "Observed",
+    "PoissonLog", "RightCensored", "RobustMax", "StudentT", "bernoulli_logit", "bernoulli_probit",
+    "heteroscedastic", "log_density", "observe", "robust_max", "softmax", "student_t",
+]  # fmt: skip

@@ -55,14 +55,8 @@ class Observed(dist.Distribution):
     """
 
     pytree_data_fields = (
-        "marginals",
-        "key",
-        "latent_mean",
-        "latent_var",
-        "at_mean",
-        "normal_scale",
-        "obs_mask",
-    )
+        "marginals", "key", "latent_mean", "latent_var", "at_mean", "normal_scale", "obs_mask",
+    )  # fmt: skip
     pytree_aux_fields = (
         "likelihood", "num_nodes", "num_draws", "scalar", "analytic", "skips_padding",
     )  # fmt: skip

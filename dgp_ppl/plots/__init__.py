@@ -13,11 +13,6 @@ from dgp_ppl.plots._predictions import predicted_against_observed
 from dgp_ppl.plots._training import training_curves
 
 __all__ = [
-    "COLORS",
-    "diffusion_paths",
-    "function_bands",
-    "hidden_maps",
-    "layers",
-    "predicted_against_observed",
-    "training_curves",
-]
+    "COLORS", "diffusion_paths", "function_bands", "hidden_maps", "layers",
+    "predicted_against_observed", "training_curves",
+]  # fmt: skip

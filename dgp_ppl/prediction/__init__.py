@@ -10,13 +10,6 @@ from dgp_ppl.prediction._predict import predict
 from dgp_ppl.prediction._prediction import Prediction
 
 __all__ = [
-    "LatentInputs",
-    "LayerFunction",
-    "Prediction",
-    "guided",
-    "infer_latent",
-    "latent_inputs",
-    "layer_functions",
-    "pool",
-    "predict",
-]
+    "LatentInputs", "LayerFunction", "Prediction", "guided", "infer_latent", "latent_inputs",
+    "layer_functions", "pool", "predict",
+]  # fmt: skip

@@ -7,9 +7,6 @@ from dgp_ppl.inference.evidence._importance import ImportanceEvidence, importanc
 from dgp_ppl.inference.evidence._weights import log_mean
 
 __all__ = [
-    "AnnealedEvidence",
-    "ImportanceEvidence",
-    "annealed_evidence",
-    "importance_evidence",
+    "AnnealedEvidence", "ImportanceEvidence", "annealed_evidence", "importance_evidence",
     "log_mean",
-]
+]  # fmt: skip

@@ -18,24 +18,8 @@ from dgp_ppl.inference.guides.implicit._networks import DiscriminatorNet, Genera
 from dgp_ppl.inference.programs._optimizer import adversarial_optimizer
 
 __all__ = [
-    "AdversarialELBO",
-    "Decoupled",
-    "DenseScore",
-    "Diffusion",
-    "DiffusionELBO",
-    "DiscriminatorNet",
-    "Flow",
-    "GeneratorNet",
-    "GlobalInducing",
-    "Implicit",
-    "LayerGuide",
-    "MeanField",
-    "MeanForm",
-    "MixerScore",
-    "SplineCoupling",
-    "TransportGuide",
-    "VariancePreserving",
-    "adversarial_optimizer",
-    "diffusion_paths",
-    "transported",
-]
+    "AdversarialELBO", "Decoupled", "DenseScore", "Diffusion", "DiffusionELBO", "DiscriminatorNet",
+    "Flow", "GeneratorNet", "GlobalInducing", "Implicit", "LayerGuide", "MeanField", "MeanForm",
+    "MixerScore", "SplineCoupling", "TransportGuide", "VariancePreserving", "adversarial_optimizer",
+    "diffusion_paths", "transported",
+]  # fmt: skip

@@ -11,12 +11,6 @@ from dgp_ppl.inference.samplers._sghmc import SGHMC
 from dgp_ppl.inference.samplers._tempering import ParallelTempering
 
 __all__ = [
-    "SGHMC",
-    "AdjustedMCLMC",
-    "BlackJAXKernel",
-    "Chains",
-    "MCEMResult",
-    "ParallelTempering",
-    "fit_mcem",
-    "run_mcmc",
-]
+    "SGHMC", "AdjustedMCLMC", "BlackJAXKernel", "Chains", "MCEMResult", "ParallelTempering",
+    "fit_mcem", "run_mcmc",
+]  # fmt: skip
