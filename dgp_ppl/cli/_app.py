@@ -28,12 +28,9 @@ class _Commands(TyperGroup):
 
 
 app = typer.Typer(
-    cls=_Commands,
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
+    cls=_Commands, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
     help="Deep Gaussian processes as NumPyro programs.",
-)
+)  # fmt: skip
 
 
 @contextmanager

@@ -83,16 +83,12 @@ def _compare(
     if report:
         write = dgp_ppl.report.write_report
     outcome = compare(
-        data,
-        None if methods is None else [m.strip() for m in methods.split(",")],
-        splits=splits,
-        out=out,
-        resume=resume,
-        report=write,
+        data, None if methods is None else [m.strip() for m in methods.split(",")], splits=splits,
+        out=out, resume=resume, report=write,
         executor=None if workers == 1 else local_workers(workers),
         on_row=None if options["quiet"] else lambda row: print_note(notes, _line(row)),
         **keywords(**options),
-    )
+    )  # fmt: skip
     about, num_splits = outcome.record["data"], outcome.record["config"]["splits"]
     title = f"{about['name']}: {about['rows']} rows, {about['columns']} inputs, "
     title += f"{num_splits} splits; mean ± standard error" if num_splits > 1 else "1 split"

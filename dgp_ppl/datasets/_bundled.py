@@ -44,16 +44,11 @@ def _from_sklearn(info: DatasetInfo) -> Dataset:
     options: dict[str, Any] = {"scaled": False} if info.name == "diabetes" else {}
     bunch: Any = getattr(sklearn.datasets, f"load_{info.name}")(**options)
     return Dataset(
-        name=info.name,
-        x=np.asarray(bunch.data, dtype=np.float64),
+        name=info.name, x=np.asarray(bunch.data, dtype=np.float64),
         y=np.asarray(bunch.target, np.float64 if info.task == "regression" else np.int64),
-        task=info.task,
-        test_index=None,
-        x_names=tuple(map(str, bunch.feature_names)),
-        y_name=_TARGET_NAMES[info.name],
-        source=info.source,
-        shared_unit=info.name == "digits",
-    )
+        task=info.task, test_index=None, x_names=tuple(map(str, bunch.feature_names)),
+        y_name=_TARGET_NAMES[info.name], source=info.source, shared_unit=info.name == "digits",
+    )  # fmt: skip
 
 
 def _generated(info: DatasetInfo) -> Dataset:

@@ -133,13 +133,6 @@ def svgp(
     Source: Hensman, Fusi & Lawrence (2013); Hensman, Matthews & Ghahramani (2015).
     """
     deep_gp(
-        x,
-        y,
-        z=(z,),
-        mean=None if mean is None else (mean,),
-        out=out,
-        kernel=kernel,
-        likelihood=likelihood,
-        noise=noise,
-        batch_size=batch_size,
-    )
+        x, y, z=(z,), mean=None if mean is None else (mean,), out=out, kernel=kernel,
+        likelihood=likelihood, noise=noise, batch_size=batch_size,
+    )  # fmt: skip

@@ -219,13 +219,8 @@ def _summary(grid: np.ndarray, layer: dict[str, np.ndarray]) -> LayerFunction:
     """Combine the passes by the law of total variance."""
     z_var = layer["z_var"].mean(axis=0) + layer["z_mean"].var(axis=0)
     return LayerFunction(
-        inputs=grid,
-        mean=layer["mean"].mean(axis=0),
-        var=layer["var"].mean(axis=0) + layer["mean"].var(axis=0),
-        draws=layer["draws"],
-        z=layer["z"][0],
-        z_mean=layer["z_mean"].mean(axis=0),
-        z_sd=np.sqrt(z_var),
-        reached=layer["reached"],
-        passed=layer["passed"],
-    )
+        inputs=grid, mean=layer["mean"].mean(axis=0),
+        var=layer["var"].mean(axis=0) + layer["mean"].var(axis=0), draws=layer["draws"],
+        z=layer["z"][0], z_mean=layer["z_mean"].mean(axis=0), z_sd=np.sqrt(z_var),
+        reached=layer["reached"], passed=layer["passed"],
+    )  # fmt: skip

@@ -93,15 +93,9 @@ class DecoupledInducing(FullInducing):
     def scaled(self, loc: Array, scale: Array) -> DecoupledInducing:
         of_v: Any = super().scaled(loc, scale)
         return DecoupledInducing(
-            of_v.loc,
-            of_v.scale_tril,
-            kernel=self.kernel,
-            basis=self.basis,
-            weights=self.weights,
-            projected=self.projected,
-            excess=self.excess,
-            upper=self.upper,
-        )
+            of_v.loc, of_v.scale_tril, kernel=self.kernel, basis=self.basis, weights=self.weights,
+            projected=self.projected, excess=self.excess, upper=self.upper,
+        )  # fmt: skip
 
 
 class Decoupled(TransportGuide):
@@ -283,12 +277,6 @@ def _distribution(
     square = square + jitter * jnp.sum(jnp.square(weights))
     projected = project(jnp.swapaxes(sparse.project(basis), -1, -2), weights)
     return DecoupledInducing(
-        projected if loc is None else loc,
-        root,
-        kernel=sparse.kernel,
-        basis=basis,
-        weights=weights,
-        projected=projected,
-        excess=0.5 * (square - jnp.sum(jnp.square(projected))),
-        upper=upper,
-    )
+        projected if loc is None else loc, root, kernel=sparse.kernel, basis=basis, weights=weights,
+        projected=projected, excess=0.5 * (square - jnp.sum(jnp.square(projected))), upper=upper,
+    )  # fmt: skip
