@@ -8,10 +8,8 @@ import numpy as np
 
 from dgp_ppl._checks import check_kind
 from dgp_ppl.inference import Chains
-from dgp_ppl.inference.samplers._chains import ChainLine, run_lines, stuck_sites
-
-_RHATS = 1.05, 1.2  # "look" and "bad" from here on
-_SIZES = 100, 20  # "look" and "bad" below
+from dgp_ppl.inference.runs._lines import Line, checked
+from dgp_ppl.inference.samplers._chains import run_lines, stuck_sites
 
 
 def chain_diagnostics(chains: Chains) -> dict[str, float | int | str | None]:
@@ -60,15 +58,12 @@ def chain_diagnostics(chains: Chains) -> dict[str, float | int | str | None]:
     }
 
 
-def chain_lines(chains: Chains) -> list[ChainLine]:
+def chain_lines(chains: Chains) -> list[Line]:
     """Return the lines of `check_fit` about chains: a run's statistics, R-hat and sample size."""
     lines, found = list(run_lines(chains)), chain_diagnostics(chains)
-    slow = "draw more, or in the reference space of a fit (dgp_ppl.transported); predictions may "
-    slow += "have mixed nevertheless (dgp_ppl.criticism.prediction_diagnostics)"
-    for what, name, limits, sign in (("R-hat", "rhat", _RHATS, 1), ("ESS", "ess", _SIZES, -1)):
+    for what, name, sign in (("R-hat", "rhat", 1), ("ESS", "ess", -1)):
         value, site = found[name], found[f"{name}_site"]
         if isinstance(value, float | int) and np.isfinite(value):
-            past = sum(sign * value >= sign * limit for limit in limits)
             text = f"{value:.4g}" + (f" of {site}" if site else "")
-            lines.append((what, text, ("good", "look", "bad")[past], slow if past else ""))
+            lines.append(checked(what, sign * value, text))
     return lines

@@ -21,7 +21,8 @@ from dgp_ppl.criticism._curvature import curvature_lines
 from dgp_ppl.criticism._layer_lines import layer_lines, mean_pass, squared_distances
 from dgp_ppl.datasets import Rows
 from dgp_ppl.inference import Chains, FitResult, LayerGuide, annealed_evidence, evaluate
-from dgp_ppl.inference.svi._ending import Line, checked, loss_lines
+from dgp_ppl.inference.runs._lines import Line, checked
+from dgp_ppl.inference.svi._ending import loss_lines
 from dgp_ppl.prediction import Prediction, predict
 
 _ROWS = 500  # training rows that are looked at
@@ -108,7 +109,7 @@ def check_fit(
     if isinstance(fit, FitResult):
         lines += loss_lines(fit.losses, fit.num_data, fit.restart_bounds)
     if isinstance(posterior_samples, Chains):
-        lines += [Line(*line) for line in chain_lines(posterior_samples)]
+        lines += chain_lines(posterior_samples)
     rows = _some(len(args[0]))
     by_row = [np.shape(a)[:1] == (len(args[0]),) for a in args]
     x, y, *others = (np.asarray(a)[rows] if r else a for a, r in zip(args, by_row, strict=True))

@@ -15,7 +15,7 @@ from dgp_ppl._partition import Call, Partition, alone, compiled
 from dgp_ppl._typing import Params, PRNGKey
 from dgp_ppl.inference.evidence._target import Arrays, Target
 from dgp_ppl.inference.guides import LayerGuide, MeanField
-from dgp_ppl.inference.svi._ending import Line, checked, worst
+from dgp_ppl.inference.runs._lines import Line, checked, worst
 
 _MOST_VALUES = 300
 _MOST_WORK = 3_000_000  # values times rows

@@ -18,7 +18,7 @@ from numpyro.primitives import Messenger
 from dgp_ppl._partition import compiled
 from dgp_ppl.core._conditional import covariance
 from dgp_ppl.core._inducing import AbstractInducing
-from dgp_ppl.inference.svi._ending import Line, checked, noise_line, worst
+from dgp_ppl.inference.runs._lines import Line, checked, worst
 from dgp_ppl.kernels import PerOutput, Separable
 from dgp_ppl.kernels._base import Columns, evaluated
 from dgp_ppl.linalg import default_jitter
@@ -90,6 +90,13 @@ def layer_lines(layers: dict[str, Any], noise: float, sd: float, share: float) -
         yield checked("inducing inputs", gain, f"more of them gain at most {gain:.2g} nats per row")
     low = [np.ravel(a["residual"] < default_jitter(dtype) * a["prior"]) for a in host.values()]
     yield Line("variance clipped", f"{np.concatenate(low).mean():.0%} of layers' values", "good")
+
+
+def noise_line(noise_var: float, prior_var: float, dtype: Any) -> Line:
+    """Compare the noise's variance with the floor by the jitter of a layer with this k(x, x)."""
+    floor = default_jitter(dtype) * prior_var
+    text = f"sd {np.sqrt(noise_var):.2g}, rounding {np.sqrt(floor):.2g}"
+    return checked("noise at its floor", floor / max(noise_var, 1e-300), text)
 
 
 def squared_distances(x: np.ndarray) -> np.ndarray:

@@ -15,8 +15,8 @@ from support.helpers import KEY
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels, models
-from dgp_ppl.criticism._layer_lines import layer_lines
-from dgp_ppl.inference.svi._ending import loss_lines, noise_line, warn_of_bad_ending
+from dgp_ppl.criticism._layer_lines import layer_lines, noise_line
+from dgp_ppl.inference.svi._ending import loss_lines, warn_of_bad_ending
 
 RNG = np.random.default_rng(0)
 ROWS = 150

@@ -12,11 +12,9 @@ import numpy as np
 from numpyro.infer.mcmc import MCMC
 
 from dgp_ppl._checks import check_kind
+from dgp_ppl.inference.runs._lines import Line
 from dgp_ppl.inference.runs._pickling import Portable
 from dgp_ppl.inference.runs._summary import Summarized, list_arrays
-
-ChainLine = tuple[str, str, str, str]
-"""What was looked at, its value, the verdict ("good", "look" or "bad"), and what to do."""
 
 _FEW = 10  # draws of a chain, all of which may be equal after some rejections
 _SMALL_STEP = 1e-5  # relative to the scales of the coordinates
@@ -154,37 +152,38 @@ def stuck_sites(chains: Chains) -> dict[str, str]:
     return found if moves or few else dict.fromkeys(continuous, "constant in all chains")
 
 
-def run_lines(chains: Chains) -> Iterator[ChainLine]:
+def run_lines(chains: Chains) -> Iterator[Line]:
     """Yield what the draws, the kernel's statistics and its last state say about a run."""
     if not chains.samples or chains.log_weights is not None:
         return
     if stuck := stuck_sites(chains):
         sites = "; ".join(f"{name} is {what}" for name, what in stuck.items())
-        yield "draws", sites, "bad", _STILL
+        yield Line("draws", sites, "bad", _STILL)
     state: Any = getattr(chains.state, "hmc_state", chains.state)
     settings = getattr(state, "parameters", {})
     size = getattr(getattr(state, "adapt_state", None), "step_size", settings.get("step_size", 1.0))
     if (least := float(np.min(size))) < _SMALL_STEP:
-        yield "step size", f"the step size is {least:.1g}{_slowest(chains)}", "bad", _STILL
+        yield Line("step size", f"the step size is {least:.1g}{_slowest(chains)}", "bad", _STILL)
     steps = np.asarray(chains.fields.get("num_steps", getattr(state, "num_steps", 0)))
     if (share := float(np.mean(steps >= _MANY_STEPS))) > 0.1:
         value = f"{share:.0%} of the draws take {_MANY_STEPS} steps{_slowest(chains)}"
-        yield "leapfrog steps", value, "bad" if share > 0.9 else "look", _SHORT
+        yield Line("leapfrog steps", value, "bad" if share > 0.9 else "look", _SHORT)
     rate = float(np.mean(chains.fields.get("accept_prob", getattr(state, "mean_accept_prob", 0))))
     if rate > _ALL_ACCEPTED and chains.shape[1] >= _FEW:
-        yield "acceptance", f"acceptance is {rate:.3f}{_slowest(chains)}", "bad", _SHORT
+        yield Line("acceptance", f"acceptance is {rate:.3f}{_slowest(chains)}", "bad", _SHORT)
     temperature = np.asarray(chains.fields.get("temperature", ()), np.float64).ravel()
     diverging = float(np.mean(chains.fields.get("diverging", 0)))
     if diverging:
         bad = diverging > 0.01 if temperature.size else diverging > 0.1 and chains.shape[1] >= _FEW
         cure = _HOT if temperature.size else "raise target_accept_prob; keep scales from zero"
-        yield "divergences", f"{diverging:.2g} of the draws diverge", "bad" if bad else "look", cure
+        value = f"{diverging:.2g} of the draws diverge"
+        yield Line("divergences", value, "bad" if bad else "look", cure)
     if temperature.size >= _BATCHES:
         means = np.array([part.mean() for part in np.array_split(temperature, _BATCHES)])
         mean, error = means.mean(), means.std(ddof=1) / np.sqrt(_BATCHES)
         bad = not _TEMPERATURES[0] < mean < _TEMPERATURES[1] and abs(mean - 1) > 4 * error
         value = f"their mean kinetic temperature is {mean:.2f}, wanted about 1"
-        yield "temperature", value, "bad" if bad else "good", _HOT if bad else ""
+        yield Line("temperature", value, "bad" if bad else "good", _HOT if bad else "")
 
 
 def _slowest(chains: Chains) -> str:

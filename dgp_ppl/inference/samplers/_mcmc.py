@@ -162,11 +162,11 @@ def run_mcmc(
         raise Interrupted(_how_to_go_on(chains, num_warmup, num_samples, checkpoint), chains) from (
             run.interrupt
         )
-    if bad := [line for line in run_lines(chains) if line[2] == "bad"]:
-        cure = bad[0][3]
+    if bad := [line for line in run_lines(chains) if line.verdict == "bad"]:
+        cure = bad[0].advice
         warnings.warn(
             "run_mcmc: these draws are not from the posterior: "
-            f"{'; '.join(value for _, value, _, _ in bad)}. {cure[:1].upper()}{cure[1:]}",
+            f"{'; '.join(line.value for line in bad)}. {cure[:1].upper()}{cure[1:]}",
             UserWarning,
             stacklevel=2,
         )
