@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from dgp_ppl import report
+from dgp_ppl._errors import DataError
 from dgp_ppl._files import replacing
 from dgp_ppl.cli._app import app, console, print_note, writing
 from dgp_ppl.cli._compare import print_results
@@ -22,6 +25,7 @@ from dgp_ppl.cli._options import (
     option,
 )
 from dgp_ppl.comparison import METHODS, compare
+from dgp_ppl.comparison._run import Run
 from dgp_ppl.comparison._setting import MODEL, OPTIONS, RESULTS, with_options
 
 
@@ -71,15 +75,33 @@ def _fit(
             print_note(console(stderr=True), f"{method}: {row['error']}")
             raise typer.Exit(1)
         run = outcome.fits[method]
-        with replacing(out, new=not overwrite) as draft:
-            run.save(draft)
+        kept, fault = _kept(run, out, new=not overwrite)
     held_out, rows = len(run.y_test), run.num_data + len(run.y_test)
     shown = console()
     print_results(shown, outcome, f"{run.data.name}: {held_out:,} of {rows:,} rows held out")
     for line in str(run.check).splitlines():
         print_note(shown, line)
-    print_note(shown, f"Kept in {out}")
+    print_note(shown, f"Kept in {kept}")
+    if fault is not None:
+        raise fault
     if picture:
         with writing("fit", image), replacing(image, new=not overwrite) as draft:
             draw({method: run}).savefig(draft, format="png", dpi=150)
         print_note(shown, f"Picture: {image}")
+
+
+def _kept(run: Run, out: Path, new: bool) -> tuple[Path, DataError | None]:
+    """Write a fit, or where it cannot be written a temporary file; return the path and the error.
+
+    A fit takes long, and a disk may be full by its end.
+    """
+    try:
+        with replacing(out, new=new) as draft:
+            run.save(draft)
+        return out, None
+    except DataError as error:
+        with contextlib.suppress(OSError, DataError):
+            spare = Path(tempfile.mkdtemp(prefix="dgp-ppl-")) / out.name
+            run.save(spare)
+            return spare, DataError(f"{error}; the fit is kept in {spare}")
+        raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +15,7 @@ from dgp_ppl._errors import DataError
 from dgp_ppl.comparison._setting import FIT, RESULTS, Option
 from dgp_ppl.datasets._npz import DEFAULT_SPLITS
 
+_ROOM = 2**20  # bytes that a file may take at least
 DATA = "Data"  # a heading of the help, as FIT and RESULTS
 
 
@@ -102,8 +104,14 @@ def check_output(
         fault = " exists; choose another name, or pass --overwrite"
     elif not folder.is_dir():
         fault = f": there is no folder {folder}; make it, or choose another name"
-    elif not os.access(folder, os.W_OK):
-        fault = f": the folder {folder} cannot be written to; choose another name"
     else:
-        return
+        try:
+            with tempfile.TemporaryFile(dir=folder) as file:
+                file.write(bytes(_ROOM))
+            return
+        except OSError as error:
+            fault = (
+                f": the folder {folder} cannot be written to ({error.strerror}); make room there, "
+                "or choose another name"
+            )
     raise DataError(f"{path}{fault}")

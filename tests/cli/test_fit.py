@@ -1,5 +1,8 @@
 """`dgp-ppl fit`: the fit of `compare`, its check and its files, and bad input."""
 
+import errno
+import tempfile
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,6 +13,7 @@ from support.tables import houses
 import dgp_ppl
 from dgp_ppl._errors import Interrupted
 from dgp_ppl.cli import _fit
+from dgp_ppl.comparison._run import Run
 
 TINY = ["--depth", "1", "--steps", "3", "--inducing", "4", "--samples", "4"]
 
@@ -76,6 +80,32 @@ def test_a_folder_is_checked_as_a_file_is(tmp_path):
     table.to_parquet(tmp_path / "d" / "0.parquet")
     err = refused("fit", "d", "--target", "y", *TINY, folder=tmp_path)
     assert "column 'a': 1e+39 in row 9 (from 0) of 'd/0.parquet'" in err
+
+
+def test_a_disk_is_tried_first_and_a_fit_outlives_a_full_one(folder, tmp_path_factory, monkeypatch):
+    args = ["fit", "houses.csv", "--target", "price", *TINY]
+    full = OSError(errno.ENOSPC, "No space left on device")
+    save, spare = Run.save, tmp_path_factory.mktemp("spare")
+
+    def fail(*_, **__):
+        raise full
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tempfile, "TemporaryFile", fail)
+        assert "cannot be written to (No space left on device); make" in refused(
+            *args, folder=folder
+        )
+    monkeypatch.setattr(
+        Run, "save", lambda run, path: save(run, path) if spare in path.parents else fail()
+    )
+    monkeypatch.setattr(tempfile, "tempdir", str(spare))
+    code, out, err = command(*args, folder=folder)
+    (kept,) = spare.glob("*/houses.dgp")
+    assert (code, [p.name for p in folder.iterdir()]) == (2, ["houses.csv"])
+    assert f"Kept in {kept}" in out.replace("\n", "")
+    assert err.splitlines()[-1].startswith("dgp-ppl: houses.dgp cannot be written: No space left")
+    assert err.endswith(f"; the fit is kept in {kept}\n")
+    assert dgp_ppl.load(kept).columns
 
 
 def test_a_failed_or_interrupted_fit_writes_nothing(folder, monkeypatch):
