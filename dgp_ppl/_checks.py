@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from numbers import Real
 from typing import Any
@@ -47,11 +47,19 @@ def check_key(caller: str, key: Any) -> None:
         )
 
 
-def check_positive(caller: str, name: str, value: Any) -> None:
-    """Raise unless an argument is a positive finite number."""
+def check_positive(caller: str, name: str, value: Any, most: float = np.inf) -> None:
+    """Raise unless an argument is a positive finite number, of at most `most`."""
     array: Any = np.asarray(value if isinstance(value, Real | np.ndarray | jax.Array) else "")
-    if array.ndim or array.dtype.kind in "bcOUSMm" or not 0 < float(array) < np.inf:
-        raise ValueError(f"{caller}: {name} is {_brief(value)}, wanted a positive number")
+    if array.ndim or array.dtype.kind in "bcOUSMm" or not 0 < float(array) < np.inf or array > most:
+        wanted = "a positive number" + f", at most {most}" * (most < np.inf)
+        raise ValueError(f"{caller}: {name} is {_brief(value)}, wanted {wanted}")
+
+
+def check_choice(caller: str, name: str, value: Any, choices: Sequence[Any]) -> None:
+    """Raise unless an argument is one of these texts."""
+    if not isinstance(value, str | None) or value not in choices:
+        wanted = ", ".join(map(repr, choices[:-1])) + f" or {choices[-1]!r}"
+        raise ValueError(f"{caller}: {name} is {_brief(value)}, wanted {wanted}")
 
 
 def check_kind(caller: str, name: str, value: Any, kinds: Any, wanted: str) -> None:
@@ -84,8 +92,7 @@ def checked_call(
     names += map(str, range(len(names), len(args)))
     # A source of rows stands for several arguments.
     streamed = any(type(a).__module__.startswith("dgp_ppl.datasets") for a in args)
-    programs: tuple[Any, ...] = () if streamed else (model, getattr(guide, "model", None))
-    for program in programs:
+    for program in () if streamed else (model, getattr(guide, "model", None)):
         plain = program.func if isinstance(program, partial) else program
         if inspect.isfunction(plain) and not hasattr(plain, "__wrapped__"):
             signature = inspect.signature(program)
@@ -174,9 +181,7 @@ def held_by_jax(caller: str, name: str, value: Any) -> Any:
 def check_inputs(caller: str, x: Any, name: str = "x") -> Any:
     """Return inputs as an array; raise unless they are finite numbers, or traced."""
     array = as_array(caller, name, x)
-    if is_traced(array):
-        return array
-    values = np.asarray(array)
+    values = np.zeros(0) if is_traced(array) else np.asarray(array)
     if values.dtype.kind == "f" and values.ndim and (bad := ~np.isfinite(values)).any():
         raise DataError(
             f"{caller}: {name} is NaN or infinite in {bad_rows(bad)}; fill in these "
@@ -233,16 +238,13 @@ def bad_rows(bad: np.ndarray, numbers: np.ndarray | None = None) -> str:
 
 def warn_of_nan(caller: str, found: Mapping[str, Any]) -> None:
     """Warn if an array of results on the host is NaN, by name: a site, or an array of a layer."""
-    bad = {
-        n: np.isnan(a)
-        for n, a in found.items()
-        if isinstance(a, np.ndarray) and a.dtype.kind == "f"
-    }
+    arrays = {n: a for n, a in found.items() if isinstance(a, np.ndarray)}
+    bad = {n: np.isnan(a) for n, a in arrays.items() if a.dtype.kind == "f"}
     if names := [n for n, a in bad.items() if a.any()]:
         warnings.warn(
             f"{caller}: NaN in {short_list(names)}, of {names[0]!r} in {bad_rows(bad[names[0]])}; "
-            "look for params out of their range, such as a negative scale, or a covariance that "
-            "float32 cannot factorise (jax_enable_x64)",
+            "look for params out of their range, such as a negative scale or probs above 1, or a "
+            "covariance that float32 cannot factorise (jax_enable_x64)",
             UserWarning,
             stacklevel=4,
         )

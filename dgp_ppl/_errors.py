@@ -21,7 +21,8 @@ class DataError(ValueError):
     """Data, a file or an option cannot be used. The message is one line and suggests a remedy."""
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(printable(message))  # it may quote names of a file
+        text = printable(message)  # it may quote names of a file, of any length
+        super().__init__(text if len(text) <= 2000 else f"{text[:1500]} ... {text[-400:]}")
 
 
 class UnsuitableError(ValueError):

@@ -109,6 +109,11 @@ class Sparse(eqx.Module):
                 )
             return _build_grid(kernel, z, out)
         leaves = jax.tree.leaves(kernel)
+        if isinstance(kernel, PerOutput) and {jnp.shape(a)[:1] for a in leaves} != {(out,)}:
+            raise ValueError(
+                f"kernels.PerOutput has arrays of shapes {[jnp.shape(a) for a in leaves]}, wanted "
+                f"a leading axis of {out}: one kernel for each output"
+            )
         if any(callable(leaf) for leaf in leaves) or not leaves:
             kernel = Partial(kernel)  # a plain function is not a pytree of arrays
         return _build(kernel, z, out)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import equinox as eqx
 import jax
@@ -25,7 +25,7 @@ from numpyro import primitives
 from numpyro.primitives import Messenger, apply_stack
 
 from dgp_ppl import means
-from dgp_ppl._checks import as_array, check_count
+from dgp_ppl._checks import as_array, check_choice, check_count
 from dgp_ppl._typing import AnyArray, Inputs, Outputs, PRNGKey
 from dgp_ppl.core._conditional import Grid, Sparse
 from dgp_ppl.core._handover import LAYER, NOISE_OF, Handover, LayerSite, handover_of
@@ -67,8 +67,7 @@ class function_draws(Messenger):  # noqa: N801 - a handler, named as NumPyro's a
     """
 
     def __init__(self, fn: Callable[..., Any] | None = None, mode: DrawMode = "joint") -> None:
-        if mode not in ("joint", "path", "mean"):
-            raise ValueError(f"function_draws: mode is {mode!r}, wanted 'joint', 'path' or 'mean'")
+        check_choice("function_draws", "mode", mode, get_args(DrawMode))
         self.mode = mode
         super().__init__(fn)
 
@@ -123,14 +122,14 @@ def gp(
             f"gp({name!r}): mean maps {D} inputs to {width} outputs, wanted out={out}; "
             f"try means.pad({D}, {out}), or means.pca(x, {out}) to narrow"
         )
-    inducing = z if grid is None else grid
-    listener = _Listener()
-    with listener:
-        v: Any = numpyro.sample(
-            f"{name}.v",
-            dist.Normal(0, 1).expand([M, out]).to_event(2),
-            infer={LAYER: LayerSite(kernel, inducing, out)},
-        )
+    inducing, listener = z if grid is None else grid, _Listener()
+    white, infer = dist.Normal(0, 1).expand([M, out]), {LAYER: LayerSite(kernel, inducing, out)}
+    try:
+        with listener:
+            v: Any = numpyro.sample(f"{name}.v", white.to_event(2), infer=infer)
+    except AssertionError:  # of NumPyro, if there is no random key
+        _key(f"{name}.v")
+        raise
     message = listener.message
     if message["cond_indep_stack"]:
         plate = message["cond_indep_stack"][0].name
@@ -386,7 +385,7 @@ def _apply_handlers(kind: str, default: Callable[..., Any], *args: Any) -> Any:
 
 
 def _key(site: str) -> PRNGKey:
-    key = numpyro.prng_key()
+    key = numpyro.prng_key() if primitives._PYRO_STACK else None  # without, it warns
     if key is None:
         raise ValueError(
             f"{site} needs a random key: run the model under numpyro.handlers.seed, or through "

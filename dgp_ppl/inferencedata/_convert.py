@@ -13,7 +13,14 @@ from jax import random
 from jax.typing import ArrayLike
 
 import dgp_ppl
-from dgp_ppl._checks import check_count, check_key, check_kind, checked_call, warn_of_nan
+from dgp_ppl._checks import (
+    check_choice,
+    check_count,
+    check_key,
+    check_kind,
+    checked_call,
+    warn_of_nan,
+)  # fmt: skip
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference import Chains, FitResult, MCEMResult
@@ -135,15 +142,8 @@ def to_inferencedata(
     for name, value in counts.items():
         if value is not None:
             check_count("to_inferencedata", name, value)
-    if latent_rows not in ("given", "integrated"):
-        raise ValueError(
-            f"to_inferencedata: latent_rows is {latent_rows!r}, wanted 'given' or 'integrated'"
-        )
-    if guide is not None and posterior_samples is not None:
-        raise ValueError(
-            "to_inferencedata: got a guide and posterior_samples, wanted draws from one of them; "
-            "pass guide=None"
-        )
+    check_choice("to_inferencedata", "latent_rows", latent_rows, ("given", "integrated"))
+    draws_of("to_inferencedata", posterior_samples, guide)
     if test is not None:
         wanted = "a tuple of the model's positional arguments at held-out rows: (x_test, y_test)"
         check_kind("to_inferencedata", "test", test, tuple, wanted)

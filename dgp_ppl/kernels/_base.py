@@ -23,8 +23,8 @@ from jaxtyping import Array, Float, Real
 
 from dgp_ppl._checks import check_count
 from dgp_ppl._typing import AnyArray, Inputs, OtherInputs, PRNGKey
+from dgp_ppl.kernels._scaled import start_value
 
-_POSITIVE = dist.constraints.positive
 
 Features = Callable[[Inputs], Float[Array, "N F"]]
 """A function that evaluates random features at inputs, [N, D] -> [N, F]."""
@@ -132,7 +132,6 @@ class Kernel(eqx.Module):
                 None.
         """
         check_count(f"{cls.__name__}.learned", "dim", dim, 0)
-        check_count(f"{cls.__name__}.learned", "out", 1 if out is None else out)
         starts: dict[str, tuple[Any, Any]] = {}
         for field in (f.name for f in dataclasses.fields(cls)):  # type: ignore[arg-type]
             is_scale = field == "lengthscale"
@@ -142,7 +141,8 @@ class Kernel(eqx.Module):
                     f"{cls.__name__}.learned has no starting value of {field!r}, wanted "
                     f"{field}=..., or one in the class attribute `initial`"
                 )
-            starts[field] = jnp.full((dim,) if is_scale and ard else (), start), _POSITIVE
+            default = jnp.full((dim,) if is_scale and ard else (), start)
+            starts[field] = default, dist.constraints.positive
         return cls._registered(name, starts, initial, out)
 
     @classmethod
@@ -155,6 +155,7 @@ class Kernel(eqx.Module):
         **fixed: Any,
     ) -> Any:
         """Make this kernel with the params ``name.FIELD``, but `fixed` ones, from `starts`."""
+        check_count(f"{cls.__name__}.learned", "out", 1 if out is None else out)
         if unknown := sorted(set(initial) - set(starts)):
             raise TypeError(
                 f"{cls.__name__}.learned got {unknown[0]!r}; its hyperparameters are {list(starts)}"
@@ -162,13 +163,14 @@ class Kernel(eqx.Module):
         values = {}
         for field, (default, constraint) in starts.items():
             shape = default.shape if out is None else (out, *default.shape)
-            start = jnp.broadcast_to(jnp.asarray(initial.get(field, default), float), shape)
+            what = f"{cls.__name__}.learned: {field}"
+            start = start_value(what, initial.get(field, default), shape, constraint)
             value: Any = numpyro.param(f"{name}.{field}", start, constraint=constraint)
             if jnp.ndim(value) > len(shape):
                 raise ValueError(
-                    f"{cls.__name__}.learned: the param {name}.{field} has shape "
-                    f"{jnp.shape(value)}, wanted {shape}; if it was fitted with a kernel per "
-                    "output, pass share_kernel=False to the model, or out to learned"
+                    f"{what}: the param {name}.{field} has shape {jnp.shape(value)}, wanted "
+                    f"{shape}; if it was fitted with a kernel per output, pass share_kernel=False "
+                    "to the model, or out to learned"
                 )
             # A value without the axis of the outputs, from a prior or a shared kernel, is shared.
             values[field] = value if out is None else jnp.broadcast_to(value, shape)
@@ -190,10 +192,12 @@ class Kernel(eqx.Module):
         return Columns(self, columns)
 
     def __add__(self, other: Any) -> Any:
-        return NotImplemented if isinstance(other, PerOutput) else Sum(self, other)
+        is_one = callable(other) and not isinstance(other, PerOutput)
+        return Sum(self, other) if is_one else NotImplemented
 
     def __mul__(self, other: Any) -> Any:
-        return NotImplemented if isinstance(other, PerOutput) else Product(self, other)
+        is_one = callable(other) and not isinstance(other, PerOutput)
+        return Product(self, other) if is_one else NotImplemented
 
 
 def evaluated(kernel: Any, x: AnyArray, z: AnyArray | None = None) -> Array:

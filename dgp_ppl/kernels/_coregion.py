@@ -91,6 +91,7 @@ class Coregion(Kernel):
             TypeError: if `rank` is not an integer, or there is no hyperparameter of a given name.
             ValueError: if `rank` is below 1.
         """
+        check_count("Coregion.learned", "dim", dim)
         check_count("Coregion.learned", "rank", rank)
         # Columns that start equal would stay equal: the other columns are cosines.
         columns = np.cos(np.pi * np.outer(np.arange(dim) + 0.5, np.arange(rank)) / dim)

@@ -11,10 +11,11 @@ from jaxtyping import Array
 
 from dgp_ppl._typing import Inputs, OtherInputs, PRNGKey
 from dgp_ppl.kernels._base import Features, Kernel
+from dgp_ppl.kernels._scaled import Scaled
 from dgp_ppl.linalg._products import computed_once, matmul
 
 
-class Linear(Kernel):
+class Linear(Scaled, Kernel):
     """The kernel of Bayesian linear regression through the origin, variance · sum_d x_d z_d / l_d².
 
     Args:
@@ -26,6 +27,7 @@ class Linear(Kernel):
     lengthscale: Any
 
     def __call__(self, x: Inputs, z: OtherInputs | None = None) -> Array:
+        self._check_width(x)
         scale = jnp.atleast_2d(self.lengthscale)
         if z is None:
             return self.variance * jnp.sum(jnp.square(x / scale), axis=-1)
@@ -36,7 +38,7 @@ class Linear(Kernel):
         return lambda x: jnp.sqrt(self.variance) * matmul(x, slope.T)
 
 
-class ArcCosine(Kernel):
+class ArcCosine(Scaled, Kernel):
     """The arc-cosine kernel of order 1: the limit of an infinitely wide ReLU layer.
 
     k(x, z) = variance / π · |x̃||z̃| (sin θ + (π - θ) cos θ), where x̃ = (x / l, bias) and θ is the
@@ -56,6 +58,7 @@ class ArcCosine(Kernel):
     bias: Any
 
     def __call__(self, x: Inputs, z: OtherInputs | None = None) -> Array:
+        self._check_width(x)
         bias, scale = jnp.square(self.bias), jnp.atleast_2d(self.lengthscale)
         norm_x = jnp.sqrt(jnp.sum(jnp.square(x / scale), axis=-1) + bias)
         if z is None:

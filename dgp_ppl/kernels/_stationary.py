@@ -18,6 +18,7 @@ from jaxtyping import Array
 
 from dgp_ppl._typing import AnyArray, Inputs, OtherInputs, PRNGKey
 from dgp_ppl.kernels._base import Features, Kernel
+from dgp_ppl.kernels._scaled import Scaled
 from dgp_ppl.linalg._products import computed_once, matmul
 
 
@@ -59,7 +60,7 @@ def _distance(square: Array) -> Array:
     return jnp.sqrt(jnp.maximum(square, jnp.finfo(square.dtype).eps))
 
 
-class _Stationary(Kernel):
+class _Stationary(Scaled, Kernel):
     """A kernel variance · g(r²), where r is the distance in units of the lengthscale."""
 
     initial: ClassVar[dict[str, float]] = {"variance": 1.0, "alpha": 1.0}
@@ -75,6 +76,7 @@ class _Stationary(Kernel):
         """Draw from the spectral density at lengthscale 1, [num, dim]."""
 
     def __call__(self, x: Inputs, z: OtherInputs | None = None) -> Array:
+        self._check_width(x)
         if z is None:
             return jnp.broadcast_to(self.variance, x.shape[:1])
         return self.variance * self._profile(_squared_distance(x, z, self.lengthscale))
@@ -183,7 +185,7 @@ class RationalQuadratic(_Stationary):
         return random.normal(key_n, (num, dim)) * jnp.sqrt(precision)
 
 
-class Periodic(Kernel):
+class Periodic(Scaled, Kernel):
     """A periodic kernel, variance · exp(-½ sum_d sin²(π (x_d - z_d) / period) / l_d²).
 
     Args:
@@ -209,6 +211,7 @@ class Periodic(Kernel):
         return SquaredExponential(self.variance, jnp.concatenate([lengthscale, lengthscale]))
 
     def __call__(self, x: Inputs, z: OtherInputs | None = None) -> Array:
+        self._check_width(x)
         z = None if z is None else self._warp(z)
         return self._warped(x.shape[-1])(self._warp(x), z)
 

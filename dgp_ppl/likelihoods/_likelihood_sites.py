@@ -12,6 +12,9 @@ from numpyro.primitives import Messenger
 
 from dgp_ppl._partition import alone
 
+_LIMITS: Any = dist.constraints
+_BOUNDED = _LIMITS.positive, _LIMITS.nonnegative, _LIMITS.unit_interval, _LIMITS.simplex
+
 Likelihood = Callable[[Array], dist.Distribution]
 
 
@@ -22,8 +25,25 @@ def call_likelihood(likelihood: Likelihood, f: Array) -> tuple[dist.Distribution
     likelihood would then return its initial value, which is not what the objective differentiates.
     """
     recorder = _SiteRecorder()
-    with recorder:
-        distribution = likelihood(f)
+    try:
+        with recorder:
+            distribution = likelihood(f)
+    except ValueError as error:
+        if "distribution got invalid" not in str(error):  # NumPyro's check of known arguments
+            raise
+        raise ValueError(
+            f"observe: the likelihood's {error} Wanted values within its constraint: a positive "
+            "scale or rate, probs from 0 to 1"
+        ) from error
+    inner: Any = distribution
+    while hasattr(inner, "base_dist"):
+        inner = inner.base_dist
+    for name, limit in getattr(inner, "arg_constraints", {}).items():
+        if limit in _BOUNDED and getattr(inner, name, None) is f:
+            raise ValueError(
+                f"observe: {name} of {type(inner).__name__} is f, which is any number, wanted "
+                f"{limit}: apply a link, such as jax.nn.sigmoid, softmax or jnp.exp, or pass logits"
+            )
     if not recorder.values:
         return distribution, likelihood
     return distribution, _WithSites(likelihood, recorder.values)

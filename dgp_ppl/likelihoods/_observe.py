@@ -19,7 +19,7 @@ from jax import lax, random
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from dgp_ppl._checks import check_count, check_kind
+from dgp_ppl._checks import as_array, check_count, check_kind, is_traced
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.core._dependence import dependence
 from dgp_ppl.core._marginals import Marginals
@@ -368,7 +368,9 @@ def observe(
     check_count("observe", "num_nodes", num_nodes)
     check_count("observe", "num_draws", num_draws)
     key = numpyro.prng_key() if marginals.mean.shape[-1] > 1 else None
-    obs_mask = None if mask is None else jnp.asarray(mask)
+    obs_mask = None if mask is None else jnp.asarray(as_array("observe", "mask", mask))
+    if not (is_traced(obs_mask) or np.isin(0 if obs_mask is None else obs_mask, (0, 1)).all()):
+        raise ValueError("observe: mask has other values than True (observed) and False")
     if (real := real_rows()) is not None:
         shape = real.shape if obs_mask is None else real.shape + (1,) * (obs_mask.ndim - 1)
         obs_mask = real if obs_mask is None else obs_mask & real.reshape(shape)

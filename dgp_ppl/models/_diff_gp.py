@@ -12,6 +12,7 @@ import numpyro.distributions as dist
 from jax import lax
 from jaxtyping import Array, Float, Real
 
+from dgp_ppl._checks import check_choice, check_count
 from dgp_ppl._typing import AnyArray, InducingInputs, Inputs
 from dgp_ppl.core import Grid, RandomFunction, gp, minibatch
 from dgp_ppl.kernels import Separable, SquaredExponential
@@ -101,10 +102,8 @@ def diff_gp(
             "diff_gp: share_kernel is False, but a field on a grid of times has one kernel for all "
             "outputs; leave out share_kernel, or z_time"
         )
-    if flow not in ("marginal", "sampled"):
-        raise ValueError(f"diff_gp: flow is {flow!r}, wanted 'marginal' or 'sampled'")
-    if flow_steps < 1:
-        raise ValueError(f"diff_gp: flow_steps is {flow_steps}, wanted at least 1")
+    check_choice("diff_gp", "flow", flow, ("marginal", "sampled"))
+    check_count("diff_gp", "flow_steps", flow_steps)
     if not horizon >= 0:
         raise ValueError(f"diff_gp: horizon is {horizon}, wanted at least 0")
     share = z_time is not None or shares_kernel(

@@ -19,7 +19,7 @@ from dgp_ppl.core._conditional import Sparse
 from dgp_ppl.kernels import SquaredExponential
 from dgp_ppl.linalg import factorise
 from dgp_ppl.linalg._products import as_float, matmul
-from dgp_ppl.models._stack import KernelMaker
+from dgp_ppl.models._stack import KernelMaker, check_noise
 
 
 class CollapsedNormal(dist.Distribution):
@@ -93,6 +93,7 @@ def sgpr(
 
     Source: Titsias (2009), eq. 9.
     """
+    check_noise("sgpr", noise, 1)
     sparse, scale = _layer(z, kernel, noise)
     numpyro.sample("y", CollapsedNormal(*_projection(sparse, x), scale), obs=y)
 

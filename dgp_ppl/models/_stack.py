@@ -171,10 +171,20 @@ def likelihood_or_gaussian(
     """Return the likelihood; if None, Gaussian noise of the param ``noise`` on all outputs."""
     if likelihood is not None:
         return likelihood
-    check_value(f"{model}: noise", noise, dist.constraints.positive)
+    check_noise(model, noise, out)
     scale: Any = numpyro.param("noise", noise, constraint=dist.constraints.positive)
 
     return partial(gaussian, noise=scale, out=out)
+
+
+def check_noise(model: str, noise: Any, out: int) -> None:
+    """Raise unless a standard deviation is positive: a number, or one for each output."""
+    check_value(f"{model}: noise", noise, dist.constraints.positive)
+    if jnp.shape(noise) not in ((), (out,)):
+        raise ValueError(
+            f"{model}: noise has shape {jnp.shape(noise)}, wanted a number, the same for all rows; "
+            "for others pass a likelihood, such as likelihoods.heteroscedastic"
+        )
 
 
 def gaussian(f: Array, noise: ArrayLike, out: int) -> dist.Distribution:

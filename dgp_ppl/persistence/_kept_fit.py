@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +16,7 @@ from jaxtyping import Array
 from numpyro import handlers
 from numpyro.infer.autoguide import AutoGuide
 
-from dgp_ppl._checks import params_of, short_list
+from dgp_ppl._checks import check_kind, params_of, short_list
 from dgp_ppl._errors import printable
 from dgp_ppl._files import fingerprint, versions
 from dgp_ppl._partition import TRACING, call_signature
@@ -209,6 +209,13 @@ def save(
         ValueError: if `columns` is not a name for each column of `data`, or if there is a guide
             and `params` is empty.
     """
+    for name, value, kinds, wanted in (
+        ("path", path, str | os.PathLike, "the path of a file"),
+        ("data", data, list | tuple | None, "a tuple of arrays, such as (x, y)"),
+        ("columns", columns, Iterable | None, "a list of names"),
+        ("info", info, Mapping | None, "a dict of values of JSON"),
+    ):
+        check_kind("save", name, value, kinds, wanted)
     losses, info = None, dict(info or {})
     if isinstance(params, FitResult | MCEMResult):
         losses = params.losses
@@ -216,15 +223,15 @@ def save(
             info.setdefault(_INTERRUPTED, True)
         if isinstance(params, MCEMResult) and posterior_samples is None:
             posterior_samples = params.chains
-    found = None if data is None else fingerprint(*data)
+    found = fingerprint(*data) if data else None
     names = None if columns is None else tuple(map(str, columns))
-    shape = () if data is None else np.shape(data[0])
+    shape = np.shape(data[0]) if data else ()
     if names is not None and len(shape) == 2 and shape[1] != len(names):
         raise ValueError(
             f"save: columns has {len(names)} names, wanted {shape[1]}, one for each column of "
             "data[0]"
         )
-    draws: Any = draws_of("save", posterior_samples)
+    draws: Any = draws_of("save", posterior_samples, guide)
     if draws is not None and not isinstance(draws, Chains):
         draws = {n: np.asarray(a) for n, a in draws.items()}
     values = params_of("save", params)
@@ -262,6 +269,7 @@ def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> KeptFit:
             or another part, is of a module that is not trusted, or cannot be imported; if it was
             saved in float64 and JAX runs in float32.
     """
+    check_kind("load", "path", path, str | os.PathLike, "the path of a file of save")
     if isinstance(trusted, str):
         raise TypeError(f"load: trusted is {trusted!r}, wanted a list of modules: [{trusted!r}]")
     archive = ArchiveReader(path)

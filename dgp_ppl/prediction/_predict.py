@@ -92,8 +92,8 @@ def predict(
         TypeError: if `key` is no random key, x holds no numbers, or `num_samples` or `chunk_size`
             is not an integer.
         ValueError: if x is not [N, D], `num_samples` or `chunk_size` is not positive,
-            `posterior_samples` has different numbers of draws, a param is not finite, or the names
-            or shapes of params differ from the model's and the guide's.
+            `posterior_samples` has different numbers of draws or comes with a guide, a param is not
+            finite, or the names or shapes of params differ from the model's and the guide's.
 
     The first query of the prediction raises a ValueError if the site is not an `observe`,
     `posterior_samples` lacks a global latent site, or the model returns a number of rows other
@@ -116,7 +116,7 @@ def predict(
         raise ValueError(f"predict: x has shape {inputs.shape}, wanted [N, D] with N >= 1")
     draws: dict[str, Array] = {}
     chains = None
-    samples = draws_of("predict", posterior_samples)
+    samples = draws_of("predict", posterior_samples, guide)
     if isinstance(samples, Chains):
         chains = samples.spaced(max(1, num_samples // samples.shape[0]))
         samples = chains.get_samples()

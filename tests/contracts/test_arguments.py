@@ -9,6 +9,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro.infer import NUTS
@@ -95,7 +96,19 @@ deep_gp: Any = models.deep_gp  # with arguments of other types
 THREE: Any = 3
 MASKED = np.ma.masked_array(np.asarray(X), mask=np.asarray(X) == X[3])
 NEGATIVE = {"l1.variance": -1.0}
+DRAWS = {"l1.v": np.zeros((4, len(Z), 1))}
 F = dgp.Marginals(jnp.zeros((3, 1)), jnp.ones((3, 1)))
+
+
+def observed(likelihood, x, y=None, *, z):
+    numpyro.sample(
+        "y", dgp.observe(dgp.gp("f", kernels.Matern12(1.0, 1.0), z)(x), likelihood), obs=y
+    )
+
+
+def sample(init_params):
+    options: Any = {"num_warmup": 1, "num_samples": 1, "init_params": init_params}
+    dgp.run_mcmc(KEY, NUTS(dgp.freeze(svgp, shallow(4))), X, Y, z=Z, **options)
 
 
 def bad_arguments():
@@ -103,7 +116,8 @@ def bad_arguments():
     fit = shallow(4)
 
     def predict(x=X, **options):
-        return dgp.predict(KEY, svgp, SHALLOW, **{"params": fit, "x": x, "z": Z} | options)
+        given = {"guide": SHALLOW, "params": fit, "x": x, "z": Z} | options
+        return dgp.predict(KEY, svgp, **given)
 
     def fit_to(x: Any = X, y: Any = Y, model: Any = svgp, guide: Any = SHALLOW, **options):
         options = {"z": Z, "steps": 4, "progress": False} | options
@@ -178,7 +192,51 @@ def bad_arguments():
         ("splits: data is 3, wanted a Dataset", lambda: dgp.datasets.splits(THREE, 1, 0)),
         ("chain_diag.*: chains is 3, wanted", lambda: dgp.criticism.chain_diagnostics(THREE)),
         ("standardizer is 'a', wanted", lambda: predict(standardizer="a")),
-        ("samples is a FitResult, wanted Chains, an MCMC", lambda: predict(posterior_samples=fit)),
+        ("samples is a FitResult, wanted Chains, an MCMC",
+         lambda: predict(guide=None, posterior_samples=fit)),
+        ("predict: got a guide and posterior_samples", lambda: predict(posterior_samples=DRAWS)),
+        ("observe: mask holds values of type <U1", lambda: dgp.observe(F, dist.Normal, mask=["a"])),
+        ("mask has other values than True", lambda: dgp.observe(F, dist.Normal, mask=[0.5, 1, 0])),
+        ("observe: the likelihood's Normal distribution got invalid scale parameter",
+         lambda: fit_to(model=partial(observed, lambda f: dist.Normal(f, -0.1)))),
+        ("observe: probs of BernoulliProbs is f, which is any number, wanted UnitInterval",
+         lambda: dgp.observe(F, lambda f: dist.Bernoulli(probs=f))),
+        ("noise has shape .3,., wanted a number", lambda: fit_to(noise=np.ones(3))),
+        ("sgpr: noise has shape .3,., wanted", lambda: models.sgpr(X, Y, z=Z, noise=np.ones(3))),
+        ("Matern12: lengthscale has shape .3,., wanted .* each of 1 inputs",
+         lambda: kernels.Matern12(1.0, np.ones(3))(X)),
+        ("Matern12: variance has shape .3,., wanted a number; for",
+         lambda: kernels.Matern12(np.ones(3), 1.0)(X)),
+        ("Matern12: lengthscale is a list, wanted a number or an array",
+         lambda: kernels.Matern12(1.0, [1.0, 2.0])),
+        ("Matern12: variance is -1.0, wanted finite", lambda: kernels.Matern12(-1.0, 1.0)),
+        ("unsupported operand .* 'Matern12' and 'int'", lambda: kernels.Matern12(1.0, 1.0) + THREE),
+        ("learned: lengthscale has shape .3,., wanted a number or .2,.",
+         lambda: kernels.Matern12.learned("l", 2, lengthscale=np.ones(3))),
+        ("learned: variance: the value holds .*, wanted numbers",
+         lambda: kernels.Matern12.learned("l", 2, variance="a")),
+        ("PerOutput has arrays of shapes .*, wanted a leading axis of 1",
+         lambda: fit_to(kernel=lambda *_: kernels.PerOutput(kernels.Matern12(*np.ones((2, 3)))))),
+        ("Coregion.learned: dim is 2.5, wanted an integer",
+         lambda: kernels.Coregion.learned("c", 2.5)),  # type: ignore
+        ("Coregion.learned: out is 2.5", lambda: kernels.Coregion.learned("c", 2, out=2.5)),  # type: ignore
+        ("l1.v needs a random key: run the model under", lambda: svgp(X, Y, z=Z)),
+        ("fit_mcem: optimizer is 'adam', wanted an optax",
+         lambda: dgp.fit_mcem(KEY, svgp, X, Y, z=Z, optimizer="adam")),
+        ("MeanField: covariance is a Frame, wanted 'full', 'diagonal' or 'shared'",
+         lambda: dgp.MeanField(svgp, covariance=Frame())),  # type: ignore
+        ("SGHMC: friction is 2, wanted a positive number, at most 1",
+         lambda: dgp.SGHMC(svgp, friction=2)),
+        ("SGHMC: integrator is a Frame, wanted 'baoab'",
+         lambda: dgp.SGHMC(svgp, integrator=Frame())),  # type: ignore
+        ("run_mcmc: init_params has .'w'., wanted some of .'l1.v'.", lambda: sample({"w": 1.0})),
+        ("init_params.'l1.v'. holds .* wanted numbers", lambda: sample({"l1.v": "a"})),
+        ("init_params is 3, wanted a dict of unconstrained", lambda: sample(3)),
+        ("array 0 holds complex numbers", lambda: dgp.Rows.from_arrays(np.ones((3, 1)) + 1j)),
+        ("array 0 holds values of type <U1", lambda: dgp.Rows.from_arrays(np.full((3, 1), "a"))),
+        ("save: path is 3, wanted the path", lambda: dgp.save(THREE, svgp, SHALLOW, fit)),
+        ("save: data is 3, wanted a tuple", lambda: dgp.save("a", svgp, SHALLOW, fit, data=THREE)),
+        ("load: path is 3, wanted the path", lambda: dgp.load(THREE)),
     )  # fmt: skip
 
 

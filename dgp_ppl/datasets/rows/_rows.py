@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from dgp_ppl._checks import check_count, check_key
+from dgp_ppl._checks import as_array, check_count, check_key
 from dgp_ppl._errors import DataError
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.datasets.rows._order import Order, generator, seed_of
@@ -86,7 +86,7 @@ class Rows:
                 rows. Twice as many are in memory.
 
         Raises:
-            TypeError: if one has no dtype, has a mask, or is computed by Dask.
+            TypeError: if one has no dtype or no numbers, has a mask, or is computed by Dask.
             ValueError: if the arrays differ in length or have no rows.
         """
         for i, array in enumerate(arrays):
@@ -97,6 +97,8 @@ class Rows:
                     "disk or in memory; pass numpy.asarray of lists, to_numpy() of frames and "
                     "filled(numpy.nan) of masked arrays, and write arrays of Dask by to_zarr"
                 )
+            if np.shape(array):
+                as_array("Rows.from_arrays", f"array {i}", array[:1])  # raises unless of numbers
         shapes = [tuple(getattr(a, "shape", ())) for a in arrays]
         if len({s[:1] for s in shapes}) != 1 or not shapes[0] or not shapes[0][0]:
             raise ValueError(

@@ -14,7 +14,7 @@ from jaxtyping import Array
 from numpyro import handlers
 from scipy.stats import t
 
-from dgp_ppl._checks import check_count, check_key, checked_call
+from dgp_ppl._checks import check_choice, check_count, check_key, checked_call
 from dgp_ppl._partition import Call, Partition, alone
 from dgp_ppl._progress import Progress
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
@@ -168,13 +168,10 @@ def annealed_evidence(
     Source: Del Moral, Doucet & Jasra (2006), "Sequential Monte Carlo samplers".
     """
     check_key("annealed_evidence", key)
-    for name, value, least in (
-        ("leapfrogs", leapfrogs, 1),
-        ("num_particles", num_particles, 2),
-        ("num_islands", num_islands, 2),
-        ("num_noise", num_noise, 1),
-    ):
-        check_count("annealed_evidence", name, value, least)
+    check_count("annealed_evidence", "leapfrogs", leapfrogs)
+    check_count("annealed_evidence", "num_particles", num_particles, 2)
+    check_count("annealed_evidence", "num_islands", num_islands, 2)
+    check_count("annealed_evidence", "num_noise", num_noise)
     if temperatures is not None:
         check_count("annealed_evidence", "temperatures", temperatures)
     if num_particles % num_islands:
@@ -182,10 +179,8 @@ def annealed_evidence(
             f"annealed_evidence: num_particles is {num_particles}, wanted a multiple of "
             f"num_islands, {num_islands}"
         )
-    if target not in ("bound", "model"):
-        raise ValueError(f"annealed_evidence: target is {target!r}, wanted 'bound' or 'model'")
-    if start not in ("guide", "prior"):
-        raise ValueError(f"annealed_evidence: start is {start!r}, wanted 'guide' or 'prior'")
+    check_choice("annealed_evidence", "target", target, ("bound", "model"))
+    check_choice("annealed_evidence", "start", start, ("guide", "prior"))
     if (why := why_no_evidence(guide)) is not None:
         raise TypeError(f"annealed_evidence: {why}")
     args, kwargs = call = checked_call("annealed_evidence", model, guide, args, kwargs)

@@ -16,6 +16,7 @@ from numpyro import handlers
 from numpyro.infer.autoguide import AutoGuide, AutoNormal
 from numpyro.primitives import Messenger
 
+from dgp_ppl._checks import check_choice, check_positive
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Inputs, Model, Outputs
 from dgp_ppl.core import FullInducing, Handover
@@ -144,15 +145,9 @@ class Decoupled(TransportGuide):
         hidden_scale: float = 1e-5,
         rest: Callable[[Model], AutoGuide] = AutoNormal,
     ) -> None:
-        for name, value, forms in (
-            ("mean", mean, get_args(MeanForm)),
-            ("covariance", covariance, get_args(CovarianceForm)),
-        ):
-            if value not in forms:
-                wanted = ", ".join(map(repr, forms))
-                raise ValueError(f"Decoupled: {name} is {value!r}, wanted one of {wanted}")
-        if not 0 < hidden_scale <= 1:
-            raise ValueError(f"Decoupled: hidden_scale is {hidden_scale}, wanted one in (0, 1]")
+        check_choice("Decoupled", "mean", mean, get_args(MeanForm))
+        check_choice("Decoupled", "covariance", covariance, get_args(CovarianceForm))
+        check_positive("Decoupled", "hidden_scale", hidden_scale, 1)
         super().__init__(model, rest=rest)
         self.z_mean = z_mean
         self.mean: MeanForm = mean

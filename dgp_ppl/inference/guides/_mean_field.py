@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from numpyro.distributions import constraints
 from numpyro.infer.autoguide import AutoGuide, AutoMultivariateNormal, AutoNormal
 
-from dgp_ppl._checks import GivenParams, check_positive, params_of
+from dgp_ppl._checks import GivenParams, check_choice, check_positive, params_of
 from dgp_ppl._partition import Call, alone
 from dgp_ppl._typing import Fitted, Model, Params, Values
 from dgp_ppl.core import DiagonalInducing, FullInducing, Handover, SharedInducing, TransportInducing
@@ -69,10 +69,7 @@ class MeanField(TransportGuide):
         rest: Callable[[Model], AutoGuide] = AutoNormal,
         coupled: bool = False,
     ) -> None:
-        if covariance not in get_args(CovarianceForm):
-            raise ValueError(
-                f"MeanField: covariance is {covariance!r}, wanted 'full', 'diagonal' or 'shared'"
-            )
+        check_choice("MeanField", "covariance", covariance, get_args(CovarianceForm))
         check_positive("MeanField", "hidden_scale", hidden_scale)
         is_joint = coupled and rest is AutoNormal
         super().__init__(model, rest=AutoMultivariateNormal if is_joint else rest)

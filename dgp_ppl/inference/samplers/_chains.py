@@ -197,8 +197,13 @@ def _slowest(chains: Chains) -> str:
     return f" ({min(moves, key=lambda name: moves[name])} moves least)"
 
 
-def draws_of(caller: str, samples: Any) -> Any:
+def draws_of(caller: str, samples: Any, guide: Any = None) -> Any:
     """Return posterior samples: None, `Chains`, also of NumPyro's `MCMC`, or a dict by site."""
+    if guide is not None and samples is not None:
+        raise ValueError(
+            f"{caller}: got a guide and posterior_samples, wanted draws from one of them; pass "
+            "guide=None"
+        )
     if isinstance(samples, MCMC):
         return Chains.from_mcmc(samples)
     kinds, wanted = Mapping | Chains | None, "Chains, an MCMC, or a dict of draws by site"

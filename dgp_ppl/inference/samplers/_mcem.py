@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax import random
 from numpyro import handlers
 from numpyro.distributions import biject_to, constraints
@@ -21,6 +22,7 @@ from numpyro.distributions import biject_to, constraints
 from dgp_ppl._checks import (
     check_count,
     check_key,
+    check_kind,
     check_positive,
     check_shapes,
     checked_call,
@@ -141,6 +143,9 @@ def fit_mcem(
     for name, value in numbers.items():
         check_count("fit_mcem", name, value)
     check_positive("fit_mcem", "learning_rate", learning_rate)
+    wanted = "an optax optimiser, such as optax.adam(0.01), or None"
+    check_kind("fit_mcem", "optimizer", optimizer, optax.GradientTransformation | None, wanted)
+    check_kind("fit_mcem", "sampler", sampler, Callable, "a function that makes an SGHMC")
     begun = time.perf_counter()
     args, kwargs = call = checked_call("fit_mcem", model, None, args, kwargs)
     path = Path(checkpoint) if isinstance(checkpoint, str | os.PathLike) else None

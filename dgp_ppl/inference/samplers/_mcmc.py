@@ -6,6 +6,7 @@ import contextlib
 import os
 import time
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -16,11 +17,12 @@ from jax.extend.core import ClosedJaxpr
 from jaxtyping import Array
 from numpyro.infer.mcmc import MCMCKernel
 
-from dgp_ppl._checks import check_count, check_key, check_kind, checked_call
+from dgp_ppl._checks import as_array, check_count, check_key, check_kind, checked_call
 from dgp_ppl._errors import Interrupted
 from dgp_ppl._partition import TRACING, Call, CallArrays, Partition, compiled
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.inference.programs._data import check_data
+from dgp_ppl.inference.programs._handlers import Sites
 from dgp_ppl.inference.runs._blocks import blocks, runs_on_cpu
 from dgp_ppl.inference.runs._checkpoint import folder_of
 from dgp_ppl.inference.runs._identity import Identity, with_noise
@@ -102,22 +104,20 @@ def run_mcmc(
     """
     check_key("run_mcmc", key)
     check_count("run_mcmc", "num_warmup", num_warmup, 0)
-    for name, value in (
-        ("num_samples", num_samples),
-        ("thinning", thinning),
-        ("num_chains", num_chains),
-        ("every", every),
-    ):
+    counts = {"num_samples": num_samples, "thinning": thinning, "num_chains": num_chains}
+    for name, value in (counts | {"every": every}).items():
         check_count("run_mcmc", name, value)
     if start is not None and num_warmup:
         raise ValueError(f"run_mcmc: num_warmup is {num_warmup}, wanted 0 where start is given")
+    check_kind("run_mcmc", "extra_fields", extra_fields, list | tuple, "a tuple of names")
     check_kind("run_mcmc", "sampler", sampler, MCMCKernel, "an MCMCKernel, such as NUTS(model)")
     begun, call, model = time.perf_counter(), Call(args, kwargs), getattr(sampler, "model", None)
     if model is not None:
         args, kwargs = call = checked_call("run_mcmc", model, None, args, kwargs)
     with folder_of("run_mcmc", checkpoint) as folder:
         if start is None and model is not None:
-            check_data("run_mcmc", model, call)
+            _, sites = check_data("run_mcmc", model, call)
+            init_params = _first_values(init_params, sites)
         if init_params is not None and num_chains == 1:
             init_params = jax.tree.map(lambda a: jnp.asarray(a)[None], init_params)
         kernel = VectorizedKernel(sampler, num_chains)
@@ -171,6 +171,17 @@ def run_mcmc(
             stacklevel=2,
         )
     return chains
+
+
+def _first_values(given: Any, sites: Sites) -> Any:
+    """Return first values as arrays; raise unless they are of latent sites of the model."""
+    wanted = "a dict of unconstrained values by latent site"
+    check_kind("run_mcmc", "init_params", given, Mapping | None, wanted)
+    latent = [n for n, s in sites.items() if s["type"] == "sample" and not s["is_observed"]]
+    if unknown := [n for n in given or () if n not in latent]:
+        raise ValueError(f"run_mcmc: init_params has {unknown}, wanted some of {latent}")
+    name = "init_params[{!r}]"
+    return given and {n: as_array("run_mcmc", name.format(n), a) for n, a in given.items()}
 
 
 def _how_to_go_on(chains: Chains, num_warmup: int, num_samples: int, checkpoint: Any) -> str:

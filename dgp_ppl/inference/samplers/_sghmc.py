@@ -15,7 +15,7 @@ from numpyro import handlers
 from numpyro.distributions import biject_to
 from numpyro.infer.initialization import init_to_median
 
-from dgp_ppl._checks import check_positive
+from dgp_ppl._checks import check_choice, check_positive
 from dgp_ppl._partition import Call, alone, compiled
 from dgp_ppl._typing import Model, PRNGKey, Values
 from dgp_ppl.core._minibatch import whole_plates
@@ -88,16 +88,9 @@ class SGHMC(ModelKernel):
         init_strategy: Callable[[Any], Any] | None = None,
     ) -> None:
         check_positive("SGHMC", "step_size", step_size)
-        if not 0 < friction <= 1:
-            raise ValueError(f"SGHMC: friction is {friction}, wanted in (0, 1]")
-        for name, value, wanted in (
-            ("preconditioner", preconditioner, ("variance", "rms", None)),
-            ("integrator", integrator, ("baoab", "euler")),
-        ):
-            if value not in wanted:
-                raise ValueError(
-                    f"SGHMC: {name} is {value!r}, wanted {' or '.join(map(repr, wanted))}"
-                )
+        check_positive("SGHMC", "friction", friction, 1)
+        check_choice("SGHMC", "preconditioner", preconditioner, ("variance", "rms", None))
+        check_choice("SGHMC", "integrator", integrator, ("baoab", "euler"))
         super().__init__(model, init_to_median if init_strategy is None else init_strategy)
         self.step_size, self.friction = step_size, friction
         self.preconditioner: Preconditioner = preconditioner

@@ -20,6 +20,7 @@ from jax.extend.core import ClosedJaxpr
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpyro.infer.svi import SVIState
 
+from dgp_ppl._checks import check_kind
 from dgp_ppl._errors import DataError
 from dgp_ppl._partition import CallArrays
 from dgp_ppl.core._minibatch import rows_on
@@ -118,11 +119,8 @@ def checked_mesh(caller: str, mesh: Mesh | Literal["auto"] | None) -> Mesh | Non
         return None
     if isinstance(mesh, str) and mesh == "auto":
         return Mesh(np.asarray(jax.local_devices()), ("rows",))
-    if not isinstance(mesh, Mesh):
-        raise TypeError(
-            f"{caller}: mesh is {mesh!r}, wanted a jax.sharding.Mesh, 'auto' or None; see "
-            "jax.make_mesh"
-        )
+    wanted = "a jax.sharding.Mesh, 'auto' or None; see jax.make_mesh"
+    check_kind(caller, "mesh", mesh, Mesh, wanted)
     owners = {d.process_index for d in mesh.devices.flat}
     if owners not in ({jax.process_index()}, set(range(jax.process_count()))):
         raise ValueError(

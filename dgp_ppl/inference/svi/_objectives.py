@@ -21,7 +21,7 @@ from numpyro.distributions.util import scale_and_mask
 from numpyro.infer.elbo import ELBO
 from numpyro.primitives import Messenger
 
-from dgp_ppl._checks import check_count
+from dgp_ppl._checks import check_choice, check_count
 from dgp_ppl._partition import ComparedByFields
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core._handover import handover_of, with_handover
@@ -181,8 +181,7 @@ class ImportanceWeighted(_Objective):
     def __init__(
         self, num_particles: int, over: Literal["local", "global"] = "local", *, plate: str = "data"
     ) -> None:
-        if over not in ("local", "global"):
-            raise ValueError(f"{self._name}: over is {over!r}, wanted 'local' or 'global'")
+        check_choice(self._name, "over", over, ("local", "global"))
         super().__init__(num_particles, plate)
         self.over: Literal["local", "global"] = over
 

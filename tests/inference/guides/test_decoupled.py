@@ -290,11 +290,11 @@ def test_errors():
             Decoupled(model, z_mean)(*args)
 
     for message, call in (
-        ("mean is 'GP', wanted one of 'orthogonal', 'cb'",
+        ("mean is 'GP', wanted 'orthogonal' or 'cb'",
          lambda: Decoupled(two_layers, spread(4), mean="GP")),
-        ("covariance is 'full', wanted one of 'whitened'",
+        ("covariance is 'full', wanted 'whitened'",
          lambda: Decoupled(two_layers, spread(4), covariance="full")),
-        (r"hidden_scale is 0, wanted one in \(0, 1\]",
+        (r"hidden_scale is 0, wanted a positive number, at most 1",
          lambda: Decoupled(two_layers, spread(4), hidden_scale=0)),
         (r"layer 'l1' has shape \(4, 2\), wanted \[M_a, 1\]", lambda: run(jnp.zeros((4, 2)))),
         (r"z_mean has 1 entries.*\['l1', 'l2'\]", lambda: run([spread(4)])),

@@ -18,7 +18,7 @@ from jaxtyping import Array
 from numpyro import handlers
 from numpyro.distributions import constraints
 
-from dgp_ppl._checks import GivenParams, check_count, check_key, params_of
+from dgp_ppl._checks import GivenParams, check_choice, check_count, check_key, check_kind, params_of
 from dgp_ppl._partition import Call, compiled
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey, Values
 from dgp_ppl.core import DiagonalInducing, Handover, TransportInducing
@@ -107,8 +107,7 @@ class Diffusion(GuideOnBase):
     ) -> None:
         check_count("Diffusion", "steps", steps)
         _check_types(score, schedule, informed)
-        if last not in ("integrated", "drawn"):
-            raise ValueError(f"Diffusion: last is {last!r}, wanted 'integrated' or 'drawn'")
+        check_choice("Diffusion", "last", last, ("integrated", "drawn"))
         far, near = VariancePreserving(), VariancePreserving(3.0, 3.0)
         self.schedule = schedule or (far if base == "prior" else near)
         if base is None or base == "prior":
@@ -267,11 +266,7 @@ def diffusion_paths(
             shape of it.
     """
     check_key("diffusion_paths", key)
-    if not isinstance(guide, Diffusion):
-        raise TypeError(
-            f"diffusion_paths: guide is {getattr(guide, '__name__', type(guide).__name__)}, "
-            "wanted a Diffusion"
-        )
+    check_kind("diffusion_paths", "guide", guide, Diffusion, "a Diffusion")
     check_count("diffusion_paths", "num_paths", num_paths)
     guide.setup(*args, **kwargs)
     params = params_of("diffusion_paths", params)

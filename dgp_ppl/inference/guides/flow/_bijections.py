@@ -20,7 +20,7 @@ import numpy as np
 from jax import lax, random
 from jaxtyping import Array, Float
 
-from dgp_ppl._checks import check_count, check_positive
+from dgp_ppl._checks import check_count, check_kind, check_positive
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.inference.guides._modules import is_maker, module_params
 
@@ -196,9 +196,6 @@ def bijection_params(flow: Any, size: int, name: str) -> Bijection:
         flow, *fixed = eqx.partition(flow, eqx.is_inexact_array)
     learned = module_params("Flow: flow", flow, name, size)
     bijection = eqx.combine(*learned, *fixed)
-    if not isinstance(bijection, Bijection):
-        raise TypeError(
-            f"Flow: flow makes a {type(bijection).__name__}, wanted a bijection with "
-            "transform_and_log_det(x); leave it out for SplineCoupling"
-        )
+    wanted = "a bijection with transform_and_log_det(x); leave it out for SplineCoupling"
+    check_kind("Flow", "the value of flow", bijection, Bijection, wanted)
     return bijection

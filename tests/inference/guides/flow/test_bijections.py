@@ -80,7 +80,7 @@ def test_errors():
         ),
         (
             TypeError,
-            "flow makes a tuple, wanted a bijection",
+            "the value of flow is a tuple, wanted a bijection",
             lambda: declare(lambda size, key: (jnp.zeros(size),), 4, "flow"),
         ),
     ):
