@@ -323,7 +323,8 @@ def observe(
 
     Under a guide its `log_prob` is the expected log-likelihood E[log p(y | f)]. Without a guide it
     is log E[p(y | f)]. ``Normal(f, s)`` and subclasses of `likelihoods.AnalyticLikelihood` have
-    closed forms. Other likelihoods use quadrature if f is scalar (P = 1), and Monte Carlo if not.
+    closed forms. Other likelihoods use quadrature if f is scalar (P = 1), and Monte Carlo if not:
+    under an exponential link its means are mostly too small where the sd of f is above 2.
 
     >>> import jax.numpy as jnp
     >>> import numpyro.distributions as dist
