@@ -38,6 +38,12 @@ def check_count(caller: str, name: str, value: object, minimum: int = 1) -> None
         raise DataError(f"{caller}: {name} is {value}, wanted at least {minimum}")
 
 
+def check_counts(caller: str, /, **counts: object) -> None:
+    """Raise unless arguments are positive integers."""
+    for name, value in counts.items():
+        check_count(caller, name, value)
+
+
 def check_key(caller: str, key: Any) -> None:
     """Raise unless an argument is a single random key. Integer seeds are not accepted."""
     if not is_prng_key(key):

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dgp_ppl._checks import check_kind
 from dgp_ppl._errors import DataError, Interrupted, printable
 from dgp_ppl._files import replacing, versions
 from dgp_ppl.comparison import methods as _methods  # noqa: F401 - registers the methods
@@ -171,12 +172,8 @@ def compare(
     """
     setting = make_setting("compare", setting, options)
     check_methods(methods)
-    if executor is not None and not isinstance(executor, Executor):
-        raise TypeError(
-            f"compare: executor is a {type(executor).__name__}, wanted a concurrent.futures."
-            "Executor, such as dgp_ppl.comparison.local_workers(4), or Dask's "
-            "client.get_executor()"
-        )
+    wanted = "an Executor: dgp_ppl.comparison.local_workers(4), or Dask's client.get_executor()"
+    check_kind("compare", "executor", executor, Executor | None, wanted)
     check_forks(executor)
     if in_one_program and executor is not None:
         raise DataError(

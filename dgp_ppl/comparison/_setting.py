@@ -15,7 +15,7 @@ import numpyro.distributions as dist
 from jaxtyping import Array
 
 from dgp_ppl import likelihoods
-from dgp_ppl._checks import check_count
+from dgp_ppl._checks import check_count, check_kind
 from dgp_ppl._errors import DataError
 from dgp_ppl.comparison._kernels import KERNELS
 
@@ -188,11 +188,8 @@ Setting.__doc__ = "\n".join(
 
 def make_setting(caller: str, setting: Setting | None, options: Mapping[str, Any]) -> Setting:
     """Return a checked setting with these options; None stands for the defaults."""
-    if setting is not None and not isinstance(setting, Setting):
-        raise TypeError(
-            f"{caller}: setting is a {type(setting).__name__}, wanted a "
-            "dgp_ppl.comparison.Setting; give its options as keywords, such as depth=2"
-        )
+    wanted = "a dgp_ppl.comparison.Setting; give its options as keywords, such as depth=2"
+    check_kind(caller, "setting", setting, Setting | None, wanted)
     known = [option.name for option in OPTIONS]
     for name in options:
         if name not in known:

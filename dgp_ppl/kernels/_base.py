@@ -25,7 +25,6 @@ from dgp_ppl._checks import check_count
 from dgp_ppl._typing import AnyArray, Inputs, OtherInputs, PRNGKey
 from dgp_ppl.kernels._scaled import start_value
 
-
 Features = Callable[[Inputs], Float[Array, "N F"]]
 """A function that evaluates random features at inputs, [N, D] -> [N, F]."""
 

@@ -12,7 +12,7 @@ from jax import random
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from dgp_ppl._checks import check_count
+from dgp_ppl._checks import check_counts
 from dgp_ppl._typing import AnyArray, Inputs, OtherInputs, PRNGKey
 from dgp_ppl.kernels._base import Features, Kernel
 from dgp_ppl.linalg._products import matmul
@@ -91,8 +91,7 @@ class Coregion(Kernel):
             TypeError: if `rank` is not an integer, or there is no hyperparameter of a given name.
             ValueError: if `rank` is below 1.
         """
-        check_count("Coregion.learned", "dim", dim)
-        check_count("Coregion.learned", "rank", rank)
+        check_counts("Coregion.learned", dim=dim, rank=rank)
         # Columns that start equal would stay equal: the other columns are cosines.
         columns = np.cos(np.pi * np.outer(np.arange(dim) + 0.5, np.arange(rank)) / dim)
         columns *= [np.sqrt(_START), *[_START_REST] * (rank - 1)]

@@ -41,8 +41,8 @@ class Scaled(eqx.Module):
 
 def start_value(what: str, given: Any, shape: tuple[int, ...], constraint: Any) -> Array:
     """Return a starting value in the shape of its param; raise unless it fits."""
+    check_value(what, given, constraint)
     value = as_array(what, "the value", given)
-    check_value(what, value, constraint)
     try:
         return jnp.broadcast_to(jnp.asarray(value, float), shape)
     except ValueError:

@@ -29,12 +29,9 @@ def call_likelihood(likelihood: Likelihood, f: Array) -> tuple[dist.Distribution
         with recorder:
             distribution = likelihood(f)
     except ValueError as error:
-        if "distribution got invalid" not in str(error):  # NumPyro's check of known arguments
-            raise
-        raise ValueError(
-            f"observe: the likelihood's {error} Wanted values within its constraint: a positive "
-            "scale or rate, probs from 0 to 1"
-        ) from error
+        if "got invalid" in str(error):  # NumPyro's check of values that are known
+            error = ValueError(f"observe: the likelihood's {error} Wanted, say, a positive scale")
+        raise error from None
     inner: Any = distribution
     while hasattr(inner, "base_dist"):
         inner = inner.base_dist

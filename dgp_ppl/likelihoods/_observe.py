@@ -19,7 +19,7 @@ from jax import lax, random
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from dgp_ppl._checks import as_array, check_count, check_kind, is_traced
+from dgp_ppl._checks import as_array, check_counts, check_kind, is_traced
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.core._dependence import dependence
 from dgp_ppl.core._marginals import Marginals
@@ -366,8 +366,7 @@ def observe(
             f"observe: likelihood is a {type(likelihood).__name__}, wanted a function of f, such "
             "as lambda f: dist.Poisson(jnp.exp(f))"
         )
-    check_count("observe", "num_nodes", num_nodes)
-    check_count("observe", "num_draws", num_draws)
+    check_counts("observe", num_nodes=num_nodes, num_draws=num_draws)
     key = numpyro.prng_key() if marginals.mean.shape[-1] > 1 else None
     obs_mask = None if mask is None else jnp.asarray(as_array("observe", "mask", mask))
     if not (is_traced(obs_mask) or np.isin(0 if obs_mask is None else obs_mask, (0, 1)).all()):

@@ -17,9 +17,10 @@ from dgp_ppl._partition import TRACING
 from dgp_ppl._typing import AnyArray, Fitted, InducingInputs, Inputs, Params, PRNGKey
 from dgp_ppl.core._conditional import Sparse
 from dgp_ppl.kernels import SquaredExponential
+from dgp_ppl.kernels._scaled import start_value
 from dgp_ppl.linalg import factorise
 from dgp_ppl.linalg._products import as_float, matmul
-from dgp_ppl.models._stack import KernelMaker, check_noise
+from dgp_ppl.models._stack import KernelMaker
 
 
 class CollapsedNormal(dist.Distribution):
@@ -93,7 +94,7 @@ def sgpr(
 
     Source: Titsias (2009), eq. 9.
     """
-    check_noise("sgpr", noise, 1)
+    start_value("sgpr: noise", noise, (), constraints.positive)
     sparse, scale = _layer(z, kernel, noise)
     numpyro.sample("y", CollapsedNormal(*_projection(sparse, x), scale), obs=y)
 

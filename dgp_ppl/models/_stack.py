@@ -15,10 +15,11 @@ from jax.typing import ArrayLike
 from jaxtyping import Array
 
 from dgp_ppl import means
-from dgp_ppl._checks import check_count, check_value
+from dgp_ppl._checks import check_count
 from dgp_ppl._typing import AnyArray, InducingInputs, Inputs
 from dgp_ppl.core import Marginals, gp
 from dgp_ppl.kernels import Covariance, Kernel, PerOutput
+from dgp_ppl.kernels._scaled import start_value
 from dgp_ppl.likelihoods import Likelihood
 from dgp_ppl.linalg._products import as_float
 
@@ -171,20 +172,11 @@ def likelihood_or_gaussian(
     """Return the likelihood; if None, Gaussian noise of the param ``noise`` on all outputs."""
     if likelihood is not None:
         return likelihood
-    check_noise(model, noise, out)
-    scale: Any = numpyro.param("noise", noise, constraint=dist.constraints.positive)
+    positive = dist.constraints.positive
+    start_value(f"{model}: noise", noise, (out,) if jnp.ndim(noise) else (), positive)
+    scale: Any = numpyro.param("noise", noise, constraint=positive)
 
     return partial(gaussian, noise=scale, out=out)
-
-
-def check_noise(model: str, noise: Any, out: int) -> None:
-    """Raise unless a standard deviation is positive: a number, or one for each output."""
-    check_value(f"{model}: noise", noise, dist.constraints.positive)
-    if jnp.shape(noise) not in ((), (out,)):
-        raise ValueError(
-            f"{model}: noise has shape {jnp.shape(noise)}, wanted a number, the same for all rows; "
-            "for others pass a likelihood, such as likelihoods.heteroscedastic"
-        )
 
 
 def gaussian(f: Array, noise: ArrayLike, out: int) -> dist.Distribution:

@@ -128,7 +128,7 @@ def test_errors_name_the_argument_and_the_cure(tmp_path):
         ("step", {"report": print}, "report is .* and out is None, wanted a function"),
         ("step", {"report": True, "out": tmp_path}, "report is True.*dgp_ppl.report.write_report"),
         ("step", {"resume": True}, "resume is True, out is None"),
-        ("step", {"executor": 4}, "executor is a int, wanted a concurrent.futures.Executor"),
+        ("step", {"executor": 4}, "executor is 4, wanted an Executor"),
         (
             "step",
             {"executor": Executor(), "in_one_program": True},

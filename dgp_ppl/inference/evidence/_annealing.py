@@ -14,7 +14,7 @@ from jaxtyping import Array
 from numpyro import handlers
 from scipy.stats import t
 
-from dgp_ppl._checks import check_choice, check_count, check_key, checked_call
+from dgp_ppl._checks import check_choice, check_count, check_counts, check_key, checked_call
 from dgp_ppl._partition import Call, Partition, alone
 from dgp_ppl._progress import Progress
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
@@ -168,10 +168,9 @@ def annealed_evidence(
     Source: Del Moral, Doucet & Jasra (2006), "Sequential Monte Carlo samplers".
     """
     check_key("annealed_evidence", key)
-    check_count("annealed_evidence", "leapfrogs", leapfrogs)
+    check_counts("annealed_evidence", leapfrogs=leapfrogs, num_noise=num_noise)
     check_count("annealed_evidence", "num_particles", num_particles, 2)
     check_count("annealed_evidence", "num_islands", num_islands, 2)
-    check_count("annealed_evidence", "num_noise", num_noise)
     if temperatures is not None:
         check_count("annealed_evidence", "temperatures", temperatures)
     if num_particles % num_islands:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import random
 from jaxtyping import Array
 
+from dgp_ppl._checks import check_kind
 from dgp_ppl._typing import Model, PRNGKey, Values
 from dgp_ppl.inference.samplers._dynamics import Flat
 from dgp_ppl.inference.samplers._kernel import ExactKernel, FlatDensity
@@ -103,12 +104,9 @@ class BlackJAXKernel(ExactKernel):
             raise ImportError(
                 f"{caller}: wanted blackjax; python -m pip install 'dgp_ppl[blackjax]'"
             )
-        for name, value in (("algorithm", algorithm), ("adaptation", adaptation)):
-            if not callable(value) and not (name == "adaptation" and value is None):
-                raise TypeError(
-                    f"{caller}: {name} is {value!r}, wanted a function of the log density, "
-                    "such as lambda density: blackjax.mala(density, step_size=0.01)"
-                )
+        wanted = "a function of the log density, as lambda d: blackjax.mala(d, step_size=0.01)"
+        check_kind(caller, "algorithm", algorithm, Callable, wanted)
+        check_kind(caller, "adaptation", adaptation, Callable | None, wanted)
         super().__init__(model, init_strategy)
         self.algorithm, self.adaptation = algorithm, adaptation
 

@@ -20,11 +20,12 @@ from numpyro import handlers
 from numpyro.distributions import biject_to, constraints
 
 from dgp_ppl._checks import (
-    check_count,
+    check_counts,
     check_key,
     check_kind,
     check_positive,
     check_shapes,
+    check_value,
     checked_call,
     params_of,
 )  # fmt: skip
@@ -140,8 +141,7 @@ def fit_mcem(
         "steps": steps, "window": window, "num_samples": num_samples, "thinning": thinning,
         "num_chains": num_chains, "every": every,
     }  # fmt: skip
-    for name, value in numbers.items():
-        check_count("fit_mcem", name, value)
+    check_counts("fit_mcem", **numbers)
     check_positive("fit_mcem", "learning_rate", learning_rate)
     wanted = "an optax optimiser, such as optax.adam(0.01), or None"
     check_kind("fit_mcem", "optimizer", optimizer, optax.GradientTransformation | None, wanted)
@@ -261,14 +261,10 @@ def _initial_params(
     unconstrained = {}
     for name, value in (initial | start).items():
         check_shapes("fit_mcem: start", name, value, initial[name], shared=False)
+        if name in start:
+            check_value(f"fit_mcem: start[{name!r}]", value, supports[name])
         value = jax.tree.map(lambda a: jnp.asarray(a, float), value)
         unconstrained[name] = jax.tree.map(bijections[name].inv, value)
-        met = [np.all(np.asarray(supports[name](a))) for a in jax.tree.leaves(value)]
-        if name in start and not (all(met) and _is_finite(unconstrained[name])):
-            raise ValueError(
-                f"fit_mcem: start[{name!r}] is {value}, wanted finite values within the param's "
-                f"constraint, {supports[name]}, and not at its edge"
-            )
     return unconstrained, bijections, start
 
 

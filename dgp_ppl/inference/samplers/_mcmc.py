@@ -17,7 +17,7 @@ from jax.extend.core import ClosedJaxpr
 from jaxtyping import Array
 from numpyro.infer.mcmc import MCMCKernel
 
-from dgp_ppl._checks import as_array, check_count, check_key, check_kind, checked_call
+from dgp_ppl._checks import as_array, check_count, check_counts, check_key, check_kind, checked_call
 from dgp_ppl._errors import Interrupted
 from dgp_ppl._partition import TRACING, Call, CallArrays, Partition, compiled
 from dgp_ppl._typing import PRNGKey
@@ -105,8 +105,7 @@ def run_mcmc(
     check_key("run_mcmc", key)
     check_count("run_mcmc", "num_warmup", num_warmup, 0)
     counts = {"num_samples": num_samples, "thinning": thinning, "num_chains": num_chains}
-    for name, value in (counts | {"every": every}).items():
-        check_count("run_mcmc", name, value)
+    check_counts("run_mcmc", every=every, **counts)
     if start is not None and num_warmup:
         raise ValueError(f"run_mcmc: num_warmup is {num_warmup}, wanted 0 where start is given")
     check_kind("run_mcmc", "extra_fields", extra_fields, list | tuple, "a tuple of names")

@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from numpyro.infer.elbo import ELBO
 from numpyro.infer.svi import SVIState
 
-from dgp_ppl._checks import check_count, check_key, check_program, checked_call
+from dgp_ppl._checks import check_count, check_counts, check_key, check_program, checked_call
 from dgp_ppl._errors import DataError, Interrupted
 from dgp_ppl._partition import TRACING, CallArrays, Partition
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
@@ -137,9 +137,7 @@ def fit(
             for each row.
     """
     check_key("fit", key)
-    check_count("fit", "steps", steps)
-    check_count("fit", "every", every)
-    check_count("fit", "restarts", restarts)
+    check_counts("fit", steps=steps, every=every, restarts=restarts)
     check_program("fit", "guide", guide)
     call = checked_call("fit", model, guide, args, kwargs)
     options: dict[str, Any] = {
@@ -325,8 +323,7 @@ def fit_program(
         ValueError: if `num` is not between 1 and 200; and as in `fit`.
     """
     check_key("fit_program", key)
-    check_count("fit_program", "steps", steps)
-    check_count("fit_program", "num", num)
+    check_counts("fit_program", steps=steps, num=num)
     if num > MOST_STEPS:
         raise ValueError(
             f"fit_program: num is {num}, wanted at most {MOST_STEPS}; call the program again"

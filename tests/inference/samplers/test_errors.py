@@ -127,7 +127,10 @@ RUNS = [
     (lambda: short(extra_fields=("enrgy",)), "extra_fields has 'enrgy'.*'potential_energy'"),
     (lambda: short(AIES(slope), num_chains=3), "num_chains is 3, wanted an even"),
     (lambda: em(start={"nois": 0.1}), r"start has \['nois'\], wanted params of the model: \['noi"),
-    (lambda: em(start={"noise": -0.1}), r"start\['noise'\] is -0.1.*, wanted finite values within"),
+    (
+        lambda: em(start={"noise": -0.1}),
+        r"start\['noise'\] is -0.1.*, wanted finite numbers within",
+    ),
     (lambda: em(start={"noise": np.ones(3)}), r"start: params\['noise'\] has shape \(3,\), wanted"),
     (lambda: em(learning_rate=1e30, steps=300), r"NonFiniteLossError: .*step \d+: (param|the pot)"),
     (lambda: em(sampler=NUTS), "fit_mcem: sampler makes NUTS, wanted SGHMC"),

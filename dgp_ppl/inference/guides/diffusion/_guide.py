@@ -301,16 +301,10 @@ class _Prior(TransportGuide):
 
 
 def _check_types(score: Any, schedule: Any, informed: Any) -> None:
-    if not (score is None or callable(score)):
-        raise TypeError(
-            f"Diffusion: score is {score!r}, wanted a callable (t, z), or a callable (layers, key) "
-            "that makes one; leave it out for the default"
-        )
-    if not (schedule is None or isinstance(schedule, VariancePreserving)):
-        raise TypeError(
-            f"Diffusion: schedule is {schedule!r}, wanted noise rates, such as "
-            f"{VariancePreserving()}"
-        )
+    wanted = "a callable (t, z), or a callable (layers, key) that makes one; or leave it out"
+    check_kind("Diffusion", "score", score, Callable | None, wanted)
+    wanted = f"noise rates, such as {VariancePreserving()}"
+    check_kind("Diffusion", "schedule", schedule, VariancePreserving | None, wanted)
     if not (informed is None or (isinstance(informed, tuple) and informed)):
         got = "()" if isinstance(informed, tuple) else f"a {type(informed).__name__}"
         raise TypeError(

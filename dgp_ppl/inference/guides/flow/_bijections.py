@@ -20,7 +20,7 @@ import numpy as np
 from jax import lax, random
 from jaxtyping import Array, Float
 
-from dgp_ppl._checks import check_count, check_kind, check_positive
+from dgp_ppl._checks import check_count, check_counts, check_kind, check_positive
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.inference.guides._modules import is_maker, module_params
 
@@ -81,8 +81,7 @@ class SplineCoupling(eqx.Module):
         interval: float = 4.0,
     ) -> None:
         check_count("SplineCoupling", "size", size, 2)
-        for name, count in (("layers", layers), ("width", width), ("bins", bins)):
-            check_count("SplineCoupling", name, count)
+        check_counts("SplineCoupling", layers=layers, width=width, bins=bins)
         check_positive("SplineCoupling", "interval", interval)
         held = size // 2
         outputs = (size - held) * (3 * bins + 1)  # widths, heights, inner slopes, shift, scale

@@ -17,7 +17,7 @@ from numpyro.infer import TraceMeanField_ELBO
 from numpyro.infer.autoguide import AutoGuide, AutoNormal
 from numpyro.infer.elbo import ELBO
 
-from dgp_ppl._checks import check_count, check_positive
+from dgp_ppl._checks import check_count, check_counts, check_kind, check_positive
 from dgp_ppl._partition import Call, ComparedByFields, alone
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core import Handover, guide_site
@@ -61,8 +61,7 @@ class AdversarialELBO(ComparedByFields, ELBO):
     """
 
     def __init__(self, num_draws: int = 1, kl_draws: int = 256, *, certified: bool = False) -> None:
-        for name, value in (("num_draws", num_draws), ("kl_draws", kl_draws)):
-            check_count("AdversarialELBO", name, value)
+        check_counts("AdversarialELBO", num_draws=num_draws, kl_draws=kl_draws)
         if kl_draws < num_draws:
             raise ValueError(
                 f"AdversarialELBO: kl_draws is {kl_draws}, wanted at least num_draws, {num_draws}: "
@@ -81,12 +80,8 @@ class AdversarialELBO(ComparedByFields, ELBO):
         **kwargs: Any,
     ) -> Any:
         key_s, key_e, key_z, key_p, key_data = random.split(rng_key, 5)
-        if not isinstance(guide, Implicit):
-            raise TypeError(
-                f"AdversarialELBO: guide is {getattr(guide, '__name__', type(guide).__name__)}, "
-                "wanted one with a discriminator, such as dgp_ppl.Implicit(model); use "
-                "numpyro.infer.TraceMeanField_ELBO() for a guide with a density"
-            )
+        wanted = "a dgp_ppl.Implicit, or numpyro.infer.TraceMeanField_ELBO() for a density"
+        check_kind("AdversarialELBO", "guide", guide, Implicit, wanted)
         pair = guide.adversarial_pair(param_map)
         h = pair.features(key_s, self.kl_draws)
         values = pair.values(key_e, h[: self.num_draws])

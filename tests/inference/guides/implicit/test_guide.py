@@ -208,7 +208,7 @@ def test_errors():
     guide.setup(x, y)
     params = random_params(guide, x, y)
     for error, message, make in (
-        (TypeError, "guide is MeanField, wanted one with a discriminator",
+        (TypeError, "guide is a MeanField, wanted a dgp_ppl.Implicit",
          lambda: AdversarialELBO().loss(KEY, {}, idle, mean_field, x, y)),
         (ValueError, "kl_draws is 2, wanted at least num_draws, 4", lambda: AdversarialELBO(4, 2)),
         (ValueError, "noise_dim is 0, wanted at least 1", lambda: Implicit(idle, noise_dim=0)),
