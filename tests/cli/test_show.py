@@ -96,9 +96,12 @@ def test_show_imports_nothing_and_a_terminal_gets_no_control_characters(whole, t
     assert "names code of no_such_module, " in said
     trusted = ["--trusted", "no_such_module"]
     assert "cannot be imported" in refused("predict", name, "new.csv", *trusted, folder=tmp_path)
-    (tmp_path / name).write_bytes(rewritten(whole, content={"model": {"class": "a\x1b[2J:b"}}))
+    node = {"class": "a\x1b[2J" + "b" * 9000 + ":b"}
+    (tmp_path / name).write_bytes(rewritten(whole, content={"model": node}))
     said = refused("predict", name, "new.csv", folder=tmp_path)
-    assert r"names a\x1b[2J.b, which" in said
+    assert r"names a\x1b[2Jbbb" in said
+    assert "bb.b, which can run any code" in said
+    assert len(said) < 2000
     assert (shown + said).replace("\n", "").isprintable()
 
 
