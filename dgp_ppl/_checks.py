@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from numpyro.distributions import Distribution
 from numpyro.primitives import Messenger
 from numpyro.util import is_prng_key
 
@@ -76,7 +77,8 @@ def check_kind(caller: str, name: str, value: Any, kinds: Any, wanted: str) -> N
 
 def check_program(caller: str, name: str, program: Any) -> None:
     """Raise unless an argument can be called as a model or a guide."""
-    if inspect.isclass(program) or not callable(program):
+    is_other = inspect.isclass(program) or isinstance(program, Distribution)
+    if is_other or not callable(program):
         what = f"the class {program.__name__}" if inspect.isclass(program) else _brief(program)
         how = "a guide, such as dgp_ppl.MeanField(model)"
         how = how if name == "guide" else "a NumPyro model, such as dgp_ppl.models.svgp"
@@ -98,7 +100,8 @@ def checked_call(
     names += map(str, range(len(names), len(args)))
     # A source of rows stands for several arguments.
     streamed = any(type(a).__module__.startswith("dgp_ppl.datasets") for a in args)
-    for program in () if streamed else (model, getattr(guide, "model", None)):
+    programs: Any = () if streamed else (model, getattr(guide, "model", None))
+    for program in programs:
         plain = program.func if isinstance(program, partial) else program
         if inspect.isfunction(plain) and not hasattr(plain, "__wrapped__"):
             signature = inspect.signature(program)

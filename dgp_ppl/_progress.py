@@ -7,6 +7,8 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
+from dgp_ppl._checks import check_kind
+
 
 class Progress(tqdm):  # pyright: ignore[reportGeneralTypeIssues] - tqdm chooses its base class
     """A bar of tqdm. In files and pipes it is drawn every ten seconds, and stays at the end.
@@ -17,6 +19,7 @@ class Progress(tqdm):  # pyright: ignore[reportGeneralTypeIssues] - tqdm chooses
     def __init__(
         self, show: bool | str, total: int | None, label: str, unit: str = "steps", done: int = 0
     ) -> None:
+        check_kind(label, "progress", show, int | str | None, "True, False, or a label")
         is_live = sys.stderr.isatty() or "ipykernel" in sys.modules
         options: dict[str, Any] = {"mininterval": 0.1 if is_live else 10.0, "leave": not is_live}
         super().__init__(

@@ -15,7 +15,7 @@ from jaxtyping import Array
 from numpyro.infer.mcmc import MCMC
 from numpyro.primitives import Messenger
 
-from dgp_ppl._checks import as_array, check_count, check_key, warn_of_nan
+from dgp_ppl._checks import as_array, check_count, check_key, check_kind, warn_of_nan
 from dgp_ppl._partition import CallArrays
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.core import RandomFunction, function_draws
@@ -108,6 +108,7 @@ def layer_functions(
     """
     check_key("layer_functions", key)
     check_count("layer_functions", "num_draws", num_draws)
+    check_kind("layer_functions", "at", at, Mapping | None, "a dict of inputs by layer")
     p = predict(
         key, model, guide, params, x, *args, num_samples=num_draws,
         posterior_samples=posterior_samples, **kwargs,

@@ -234,6 +234,12 @@ def bad_arguments():
         ("init_params is 3, wanted a dict of unconstrained", lambda: sample(3)),
         ("array 0 holds complex numbers", lambda: dgp.Rows.from_arrays(np.ones((3, 1)) + 1j)),
         ("array 0 holds values of type <U1", lambda: dgp.Rows.from_arrays(np.full((3, 1), "a"))),
+        ("progress is a PRNGKeyArray, wanted True, False, or", lambda: fit_to(progress=KEY)),
+        ("evaluate: guide is a Normal, wanted a guide",
+         lambda: dgp.evaluate(KEY, svgp, dist.Normal(0, 1), fit, X, Y, z=Z)),  # type: ignore
+        ("layer_functions: at is 3, wanted a dict",
+         lambda: dgp.layer_functions(KEY, svgp, SHALLOW, fit, X, z=Z, at=THREE)),
+        ("freeze: program is 3, wanted a NumPyro model", lambda: dgp.freeze(THREE, fit)),
         ("save: path is 3, wanted the path", lambda: dgp.save(THREE, svgp, SHALLOW, fit)),
         ("save: data is 3, wanted a tuple", lambda: dgp.save("a", svgp, SHALLOW, fit, data=THREE)),
         ("load: path is 3, wanted the path", lambda: dgp.load(THREE)),

@@ -12,7 +12,7 @@ from numpyro import handlers
 from numpyro.infer import init_to_feasible
 from numpyro.primitives import Messenger
 
-from dgp_ppl._checks import GivenParams, check_value, params_of, short_list
+from dgp_ppl._checks import GivenParams, check_program, check_value, params_of, short_list
 from dgp_ppl._partition import Call, alone
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference.runs._summary import program_name
@@ -102,6 +102,7 @@ def freeze(program: Any, params: Params | Fitted) -> Any:
         ValueError: when the program runs, if a value has another shape than the program declares,
             or the program has params and `params` has none of them.
     """
+    check_program("freeze", "program", program)
     values = params_of("freeze", params)
     given = GivenParams(program, values, "freeze", missing=_any_param)
     return _Frozen(given, data=values)

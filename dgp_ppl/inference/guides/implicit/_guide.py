@@ -75,7 +75,7 @@ class AdversarialELBO(ComparedByFields, ELBO):
         rng_key: PRNGKey,
         param_map: Params,
         model: Model,
-        guide: Model,
+        guide: Any,
         *args: Any,
         **kwargs: Any,
     ) -> Any:
