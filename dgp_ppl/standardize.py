@@ -13,7 +13,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from dgp_ppl._checks import as_array, is_traced
+from dgp_ppl._checks import as_array, check_kind, is_traced
 from dgp_ppl.datasets import Rows
 from dgp_ppl.datasets.rows._readers import CellCheck
 
@@ -83,6 +83,7 @@ class Standardizer:
             ValueError: if x is not [N, D], y neither [N] nor [N, P] with P > 1, a target is NaN in
                 all rows, or `unscaled` has no columns of x.
         """
+        check_kind("Standardizer.fit", "targets", targets, bool, "True or False")
         if isinstance(x, Rows) and y is not None:
             raise ValueError("Standardizer.fit: x is Rows, whose second array is y; leave y out")
         arrays = [] if isinstance(x, Rows) else [_floats(x)]

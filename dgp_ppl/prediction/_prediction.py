@@ -15,9 +15,18 @@ from jax import random
 from jax.typing import ArrayLike
 from jaxtyping import Array
 
-from dgp_ppl._checks import as_array, check_count, check_key, held_by_jax, is_traced, warn_of_nan
+from dgp_ppl._checks import (
+    as_array,
+    check_count,
+    check_key,
+    check_positive,
+    held_by_jax,
+    is_traced,
+    warn_of_nan,
+)  # fmt: skip
 from dgp_ppl._partition import CallArrays
 from dgp_ppl._typing import Params, PRNGKey
+from dgp_ppl.core import function_draws
 from dgp_ppl.inference import Chains
 from dgp_ppl.inference.runs._pickling import Portable
 from dgp_ppl.inference.runs._summary import Summarized
@@ -222,8 +231,8 @@ class Prediction(Summarized, Portable):
 
     def interval(self, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
         """Return the ends, [N] each, of the central interval that holds y with this probability."""
-        if not is_traced(level) and not 0 < level < 1:
-            raise ValueError(f"interval: level is {level}, wanted a number in (0, 1), such as 0.9")
+        if not is_traced(level):
+            check_positive("interval", "level", level, float(np.nextafter(1, 0)))
         lower, upper = self.quantile(np.array([0.5 - level / 2, 0.5 + level / 2]))
         return lower, upper
 
@@ -269,6 +278,7 @@ class Prediction(Summarized, Portable):
         """
         check_key("Prediction.function_draws", key)
         check_count("Prediction.function_draws", "num", num, 0)
+        function_draws(mode=mode)  # raises for an unknown mode
         keys = random.split(key, num)
         passes = random.randint(random.fold_in(key, 1), (num,), 0, self.num_samples)
         draws = {n: a[passes] for n, a in self.draws.items()}

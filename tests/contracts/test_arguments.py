@@ -240,6 +240,11 @@ def bad_arguments():
         ("layer_functions: at is 3, wanted a dict",
          lambda: dgp.layer_functions(KEY, svgp, SHALLOW, fit, X, z=Z, at=THREE)),
         ("freeze: program is 3, wanted a NumPyro model", lambda: dgp.freeze(THREE, fit)),
+        ("interval: level is 'a', wanted a posi", lambda: predict().interval("a")),  # type: ignore
+        ("mode is a list, wanted 'joint'", lambda: predict().function_draws(KEY, 2, [])),  # type: ignore
+        ("targets is 3, wanted True", lambda: dgp.Standardizer.fit(X, Y, targets=THREE)),
+        ("pseudo_inputs is .*, wanted .R, D. of finite",
+         lambda: dgp.GlobalInducing(svgp, np.full((1, 1), "a"))),
         ("save: path is 3, wanted the path", lambda: dgp.save(THREE, svgp, SHALLOW, fit)),
         ("save: data is 3, wanted a tuple", lambda: dgp.save("a", svgp, SHALLOW, fit, data=THREE)),
         ("load: path is 3, wanted the path", lambda: dgp.load(THREE)),
