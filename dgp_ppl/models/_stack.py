@@ -173,7 +173,7 @@ def likelihood_or_gaussian(
     if likelihood is not None:
         return likelihood
     positive = dist.constraints.positive
-    start_value(f"{model}: noise", noise, (out,) if jnp.ndim(noise) else (), positive)
+    start_value(f"{model}: noise", noise, (out,) if getattr(noise, "ndim", 0) else (), positive)
     scale: Any = numpyro.param("noise", noise, constraint=positive)
 
     return partial(gaussian, noise=scale, out=out)
