@@ -323,13 +323,9 @@ class GivenParams(Messenger):
     """
 
     def __init__(
-        self,
-        fn: Any,
-        params: Params,
-        caller: str,
-        *,
+        self, fn: Any, params: Params, caller: str, *,
         missing: Callable[[str], bool] = lambda name: False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(fn)
         self.params, self.caller, self.missing = params, caller, missing
         self.constraints: dict[str, Any] = {}

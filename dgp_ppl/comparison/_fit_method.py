@@ -90,12 +90,9 @@ def fit_method(method: str, x: Any, y: Any, setting: Setting, **options: Any) ->
 
 
 def method_fit(
-    found: Sequence[Fitted | NonFiniteLossError | UnsuitableError],
-    standardizer: Standardizer,
-    seed: int,
-    split: int,
-    seconds: float,
-) -> MethodFit:
+    found: Sequence[Fitted | NonFiniteLossError | UnsuitableError], standardizer: Standardizer,
+    seed: int, split: int, seconds: float,
+) -> MethodFit:  # fmt: skip
     """Return the fits of all restarts; if all of them failed, raise the first error."""
     fits = tuple(f for f in found if isinstance(f, Fitted))
     errors = [f for f in found if not isinstance(f, Fitted)]
@@ -105,16 +102,9 @@ def method_fit(
 
 
 def prepared(
-    x: Any,
-    y: Any,
-    setting: Setting,
-    *,
-    seed: int,
-    split: int,
-    shared_unit: bool = False,
-    one_hot: Sequence[Sequence[int]] = (),
-    progress: str | bool = False,
-) -> tuple[Standardizer, list[Task]]:
+    x: Any, y: Any, setting: Setting, *, seed: int, split: int, shared_unit: bool = False,
+    one_hot: Sequence[Sequence[int]] = (), progress: str | bool = False,
+) -> tuple[Standardizer, list[Task]]:  # fmt: skip
     """Return the scale of the training rows, and a task for each restart.
 
     x, [N, D], and y, [N], are in their units, or y is classes 0 ... C-1; or x is a source of rows

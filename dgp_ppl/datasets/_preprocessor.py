@@ -283,12 +283,9 @@ def _column(made: Any, state: Mapping[str, Any]) -> Any:
 
 
 def learn(
-    whole: Table,
-    target: str | None,
-    rows: Any = None,
-    drop: str | Sequence[str] = (),
+    whole: Table, target: str | None, rows: Any = None, drop: str | Sequence[str] = (),
     categorical: str | Sequence[str] = (),
-) -> Preprocessor:
+) -> Preprocessor:  # fmt: skip
     """Fit a `Preprocessor` to the training rows of a table, without Python's warnings."""
     where, names = whole.where, whole.names
     dropped, chosen = check_columns(where, names, target, drop, categorical)
@@ -332,12 +329,9 @@ def _tuple(names: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def check_columns(
-    where: str,
-    names: Sequence[str],
-    target: str | None,
-    drop: str | Sequence[str] = (),
+    where: str, names: Sequence[str], target: str | None, drop: str | Sequence[str] = (),
     categorical: str | Sequence[str] = (),
-) -> tuple[tuple[str, ...], frozenset[str]]:
+) -> tuple[tuple[str, ...], frozenset[str]]:  # fmt: skip
     """Return `drop` and `categorical`; raise `DataError` unless each is a column, in one place."""
     dropped, chosen, known = _tuple(drop), _tuple(categorical), frozenset(names)
     given = [("target", target)] if target is not None else []
@@ -364,12 +358,9 @@ def check_columns(
 
 
 def find_target(
-    where: str,
-    names: Sequence[str],
-    target: str | None,
-    drop: Sequence[str] = (),
+    where: str, names: Sequence[str], target: str | None, drop: Sequence[str] = (),
     categorical: Sequence[str] = (),
-) -> str:
+) -> str:  # fmt: skip
     """Return the target, or raise `DataError` if there is none, or about a column."""
     if target is None:
         raise DataError(

@@ -32,14 +32,9 @@ class Report:
 
 
 def describe(
-    table: Table,
-    training: Table,
-    columns: Sequence[InputColumn],
-    target: TargetColumn | None,
-    num_inputs: int,
-    left_out: Mapping[str, str],
-    without_target: int,
-) -> Report:
+    table: Table, training: Table, columns: Sequence[InputColumn], target: TargetColumn | None,
+    num_inputs: int, left_out: Mapping[str, str], without_target: int,
+) -> Report:  # fmt: skip
     """Describe what was learnt; `table` has the rows with a target, `left_out` says why."""
     steps, missing, warnings = [], [], []
     for kind, note in (("number", ""), ("date", " (days since 1970-01-01)")):

@@ -38,14 +38,9 @@ class TableSource:
     """
 
     def __init__(
-        self,
-        name: str,
-        table: Table,
-        target: str | None,
-        source: str,
-        drop: Sequence[str] = (),
+        self, name: str, table: Table, target: str | None, source: str, drop: Sequence[str] = (),
         categorical: Sequence[str] = (),
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.name, self.whole, self.source = name, table, source
         self.target = find_target(table.where, table.names, target)
         self.drop, self.categorical = drop, categorical
@@ -98,14 +93,10 @@ class RowSource:
 
 
 def open_source(
-    data: str | os.PathLike[str] | ArrowFrame | Table | Dataset | Rows | RowSource,
-    *,
-    target: str | None = None,
-    split_key: str = DEFAULT_SPLITS,
-    drop: str | Sequence[str] = (),
-    categorical: str | Sequence[str] = (),
-    strict: bool = False,
-) -> Dataset | TableSource | RowSource:
+    data: str | os.PathLike[str] | ArrowFrame | Table | Dataset | Rows | RowSource, *,
+    target: str | None = None, split_key: str = DEFAULT_SPLITS, drop: str | Sequence[str] = (),
+    categorical: str | Sequence[str] = (), strict: bool = False,
+) -> Dataset | TableSource | RowSource:  # fmt: skip
     """Open what `compare` takes; the arguments are `compare`'s.
 
     Return a `RowSource` for folders and `Rows`; a `TableSource` for tables, if not `strict`: .csv

@@ -51,15 +51,9 @@ class Declared:
 
 
 def checked_params(
-    caller: str,
-    params: Params | Fitted,
-    model: Model | None,
-    guide: Model | None,
-    call: Call,
-    *,
-    new_rows: bool = False,
-    prior: bool = False,
-) -> Params:
+    caller: str, params: Params | Fitted, model: Model | None, guide: Model | None, call: Call, *,
+    new_rows: bool = False, prior: bool = False,
+) -> Params:  # fmt: skip
     """Return params by name, after comparing their names and shapes with what programs declare.
 
     Nothing is computed: the programs run on shapes. Params that a handler such as `freeze` holds

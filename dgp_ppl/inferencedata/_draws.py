@@ -89,14 +89,9 @@ def _check(values: Mapping[str, Any], sites: ModelSites, source: str) -> None:
 
 
 def draws_from_guide(
-    key: PRNGKey,
-    model: Model,
-    guide: Model,
-    params: Params,
-    call: Call,
-    sites: ModelSites,
+    key: PRNGKey, model: Model, guide: Model, params: Params, call: Call, sites: ModelSites,
     num: int,
-) -> Draws:
+) -> Draws:  # fmt: skip
     """Draw from a guide, as one chain, with log densities where the guide has them."""
     if isinstance(guide, LayerGuide):
         guide.setup(*call.args, **call.kwargs)

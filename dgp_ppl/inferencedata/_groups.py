@@ -40,13 +40,9 @@ class GroupBuilder:
     site: str  # the data site that the standardizer's target is
 
     def dataset(
-        self,
-        values: Mapping[str, np.ndarray],
-        dims: Mapping[str, tuple[str, ...]],
-        *,
-        sampled: bool = True,
-        coords: Mapping[str, Any] | None = None,
-    ) -> Any:
+        self, values: Mapping[str, np.ndarray], dims: Mapping[str, tuple[str, ...]], *,
+        sampled: bool = True, coords: Mapping[str, Any] | None = None,
+    ) -> Any:  # fmt: skip
         """Build a group of arrays with these `dims`, after chain and draw if `sampled`."""
         from arviz_base import dict_to_dataset
 
@@ -91,13 +87,9 @@ class GroupBuilder:
         return y
 
     def data_groups(
-        self,
-        results: dict[str, PointwiseResult],
-        target: Any = None,
-        *,
-        checked: bool = True,
+        self, results: dict[str, PointwiseResult], target: Any = None, *, checked: bool = True,
         corrected: bool = False,
-    ) -> dict[str, Any]:
+    ) -> dict[str, Any]:  # fmt: skip
         """Build the groups ``predictive``, ``log_likelihood``, ``observed`` and ``correction``.
 
         `target` is the standardised site's exact value in its units. NaN raises if `checked`.
@@ -192,14 +184,9 @@ class GroupBuilder:
             )
 
     def inputs(
-        self,
-        args: tuple[Any, ...],
-        model: Model,
-        kwargs: Mapping[str, Any],
-        rows: str,
-        *,
+        self, args: tuple[Any, ...], model: Model, kwargs: Mapping[str, Any], rows: str, *,
         with_y: bool = False,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         """Build the group of x and other arguments of the rows, and with `with_y` of y."""
         num = next((len(a) for a in args[:2] if np.ndim(a)), None)
         others = dict(named_arrays(model, Call((None, None, *args[2:]), dict(kwargs))))

@@ -58,15 +58,9 @@ class PointwiseEvaluator:
         self._max_size, self._size = chunk_size, 0
 
     def __call__(
-        self,
-        key: PRNGKey,
-        draws: Draws,
-        call: Call,
-        sites: ModelSites,
-        passes: int,
-        *,
+        self, key: PRNGKey, draws: Draws, call: Call, sites: ModelSites, passes: int, *,
         use_row_draws: bool = True,
-    ) -> dict[str, PointwiseResult]:
+    ) -> dict[str, PointwiseResult]:  # fmt: skip
         """Evaluate data sites with so many draws of noise; rows are new if not `use_row_draws`."""
         num = math.prod(draws.shape)
         values = {n: a.reshape(num, *a.shape[2:]) for n, a in draws.values.items()}
@@ -177,16 +171,10 @@ def _pad(a: Array, count: int, axis: int) -> Array:
 
 @partial(compiled, static_argnums=(0, 1))
 def _evaluate(
-    static: tuple[Partition, tuple[str, ...]],
-    sizes: tuple[int, int],
-    passes: Array,
-    keys: Array,
-    values: dict[str, Array],
-    conditionals: dict[str, Any],
-    row_values: dict[str, Array],
-    params: Params,
-    data: CallArrays,
-) -> Any:
+    static: tuple[Partition, tuple[str, ...]], sizes: tuple[int, int], passes: Array, keys: Array,
+    values: dict[str, Array], conditionals: dict[str, Any], row_values: dict[str, Array],
+    params: Params, data: CallArrays,
+) -> Any:  # fmt: skip
     """Evaluate the data sites given each draw, with its key.
 
     By site: (log-likelihood, draws of y), [S, N, ...], and (Monte Carlo error, value, seen, LOO,

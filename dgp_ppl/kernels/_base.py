@@ -146,13 +146,9 @@ class Kernel(eqx.Module):
 
     @classmethod
     def _registered(
-        cls,
-        name: str,
-        starts: dict[str, tuple[Array, Any]],
-        initial: dict[str, Any],
-        out: int | None,
-        **fixed: Any,
-    ) -> Any:
+        cls, name: str, starts: dict[str, tuple[Array, Any]], initial: dict[str, Any],
+        out: int | None, **fixed: Any,
+    ) -> Any:  # fmt: skip
         """Make this kernel with the params ``name.FIELD``, but `fixed` ones, from `starts`."""
         check_count(f"{cls.__name__}.learned", "out", 1 if out is None else out)
         if unknown := sorted(set(initial) - set(starts)):

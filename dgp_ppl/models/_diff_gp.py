@@ -130,13 +130,9 @@ def diff_gp(
 
 
 def _field(
-    dim: int,
-    z: InducingInputs,
-    z_time: Array | None,
-    horizon: float,
-    kernel: Callable[..., Any],
+    dim: int, z: InducingInputs, z_time: Array | None, horizon: float, kernel: Callable[..., Any],
     share_kernel: bool,
-) -> RandomFunction:
+) -> RandomFunction:  # fmt: skip
     """Make the layer ``flow``."""
     inducing: Any = numpyro.param("flow.z", as_float(z))
     separate = {} if share_kernel or dim == 1 else {"out": dim}

@@ -37,14 +37,10 @@ _ALWAYS_SEPARATE = 64  # inputs up to which the rule of cost leaves each output 
 
 
 def make_stack(
-    model: str,
-    z: Sequence[AnyArray],
-    mean: Sequence[MeanFunction] | None,
-    out: int,
-    kernel: KernelMaker | Sequence[KernelMaker],
-    share_kernel: bool | None = None,
+    model: str, z: Sequence[AnyArray], mean: Sequence[MeanFunction] | None, out: int,
+    kernel: KernelMaker | Sequence[KernelMaker], share_kernel: bool | None = None,
     skip: bool = False,
-) -> Callable[[Inputs], Marginals]:
+) -> Callable[[Inputs], Marginals]:  # fmt: skip
     """Make the layers ``l1`` ... ``lL`` of a model, the name of which errors mention.
 
     See `models.deep_gp` for the other arguments. The result draws the hidden layers at x, [N, D],
@@ -114,12 +110,9 @@ def check_inducing(model: str, z: Any) -> None:
 
 
 def shares_kernel(
-    model: str,
-    maker: KernelMaker,
-    z: InducingInputs,
-    share_kernel: bool | None,
+    model: str, maker: KernelMaker, z: InducingInputs, share_kernel: bool | None,
     argument: str = "kernel",
-) -> bool:
+) -> bool:  # fmt: skip
     """Return whether outputs of a hidden layer share a kernel; see `models.deep_gp`."""
     if not (share_kernel is None or isinstance(share_kernel, bool)):
         raise TypeError(f"{model}: share_kernel is {share_kernel!r}, wanted True, False or None")

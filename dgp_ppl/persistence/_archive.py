@@ -33,12 +33,9 @@ _TYPES = {
 
 
 def write_archive(
-    path: str | os.PathLike[str],
-    kind: str,
-    version: int,
-    record: dict[str, Any],
+    path: str | os.PathLike[str], kind: str, version: int, record: dict[str, Any],
     members: Mapping[str, bytes],
-) -> None:
+) -> None:  # fmt: skip
     """Write an archive of this `kind` and format `version`; the same content has the same bytes."""
     record = {"kind": kind, "format": version, **record}
     text = json.dumps(record, indent=1, allow_nan=False)

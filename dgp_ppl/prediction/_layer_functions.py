@@ -187,13 +187,9 @@ def _at_inducing(layer: RandomFunction) -> tuple[Array, Array]:
 
 @PassProgram
 def _passes(
-    static: tuple[ForwardPass, DrawMode],
-    each: tuple[PRNGKey, dict[str, Array]],
-    params: Params,
-    data: CallArrays,
-    x: Array,
-    at: dict[str, Array],
-) -> dict[str, dict[str, Array]]:
+    static: tuple[ForwardPass, DrawMode], each: tuple[PRNGKey, dict[str, Array]], params: Params,
+    data: CallArrays, x: Array, at: dict[str, Array],
+) -> dict[str, dict[str, Array]]:  # fmt: skip
     """Return the layers' records of the pass with this key and draws."""
     forward_pass, mode = static
     key, draws = each

@@ -339,12 +339,9 @@ class Prediction(Summarized, Portable):
         return moments
 
     def _log_density(
-        self,
-        function: Callable[..., Array],
-        caller: str,
-        y: ArrayLike,
+        self, function: Callable[..., Array], caller: str, y: ArrayLike,
         mask: ArrayLike | None = None,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         """Apply a log density to the entries of y that count, in the units of y."""
         targets: Any = self._shaped(caller, y)
         targets = held_by_jax(caller, "y", targets) if targets.dtype.kind in "iu" else targets

@@ -49,14 +49,9 @@ class Target:
     """
 
     def __init__(
-        self,
-        base: LayerGuide,
-        partition: Partition,
-        target: Literal["bound", "model"],
-        leapfrogs: int,
-        sites: Values,
-        others: Iterable[str] = (),
-    ) -> None:
+        self, base: LayerGuide, partition: Partition, target: Literal["bound", "model"],
+        leapfrogs: int, sites: Values, others: Iterable[str] = (),
+    ) -> None:  # fmt: skip
         self.others = frozenset(others)
         self.base, self.partition, self.guided = base, partition, target == "bound"
         flat, self._unravel = ravel_pytree(sites)

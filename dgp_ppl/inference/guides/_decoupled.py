@@ -65,17 +65,10 @@ class DecoupledInducing(FullInducing):
     pytree_data_fields = ("kernel", "basis", "weights", "projected", "excess")
 
     def __init__(
-        self,
-        loc: Float[Array, "M P"],
-        scale_tril: Float[Array, "P M M"],
-        *,
-        kernel: Any,
-        basis: Float[Array, "M_a D"],
-        weights: Float[Array, "M_a P"],
-        projected: Float[Array, "M P"],
-        excess: Float[Array, ""],
-        upper: bool = False,
-    ) -> None:
+        self, loc: Float[Array, "M P"], scale_tril: Float[Array, "P M M"], *, kernel: Any,
+        basis: Float[Array, "M_a D"], weights: Float[Array, "M_a P"],
+        projected: Float[Array, "M P"], excess: Float[Array, ""], upper: bool = False,
+    ) -> None:  # fmt: skip
         self.kernel, self.basis, self.weights = kernel, basis, weights
         self.projected, self.excess = projected, excess
         super().__init__(loc, scale_tril, upper=upper, validate_args=False)

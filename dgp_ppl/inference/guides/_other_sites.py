@@ -36,14 +36,9 @@ class OtherSites:
     """
 
     def __init__(
-        self,
-        guide: str,
-        model: Model,
-        factory: Callable[[Model], AutoGuide],
-        trace: dict[str, Any],
-        layers: Iterable[str],
-        call: Call,
-    ) -> None:
+        self, guide: str, model: Model, factory: Callable[[Model], AutoGuide],
+        trace: dict[str, Any], layers: Iterable[str], call: Call,
+    ) -> None:  # fmt: skip
         self._guide, self._model, self._factory = guide, model, factory
         sites = {n: s for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
         layers = set(layers)

@@ -102,15 +102,9 @@ def reference_guide(caller: str, guide: Any) -> LayerGuide:
 
 
 def reference_log_joint(
-    guide: LayerGuide,
-    z: Values,
-    key: PRNGKey,
-    params: Params,
-    call: Call,
-    data: Call,
-    *,
+    guide: LayerGuide, z: Values, key: PRNGKey, params: Params, call: Call, data: Call, *,
     guided: bool = True,
-) -> tuple[Array, Values]:
+) -> tuple[Array, Values]:  # fmt: skip
     """Return log p(y, T(z)) |T'(z)| in nats, and v = T(z), of every layer's z [M, P].
 
     `call` has the guide's arguments and values of the model's other latent sites, and `data` the

@@ -30,15 +30,9 @@ class Run(NamedTuple):
 
 
 def run_blocks(
-    advance: Callable[[Any, int], Block],
-    state: Any,
-    total: int,
-    *,
-    label: str,
-    progress: bool | str,
-    folder: RunFolder | None,
-    every: int,
-) -> Run:
+    advance: Callable[[Any, int], Block], state: Any, total: int, *, label: str,
+    progress: bool | str, folder: RunFolder | None, every: int,
+) -> Run:  # fmt: skip
     """Advance a state to `total` steps, from where the folder's last checkpoint is.
 
     `advance` makes some steps, given the state and the number of steps before; checkpoints are at

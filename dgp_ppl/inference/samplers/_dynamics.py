@@ -63,15 +63,9 @@ class Step(NamedTuple):
 
 
 def langevin_step(
-    integrator: Integrator,
-    friction: float,
-    position: Flat,
-    momentum: Flat,
-    noise: Flat,
-    scale: Flat,
-    removed: Flat,
-    gradient_at: Callable[[Flat], tuple[Flat, Any]],
-) -> Step:
+    integrator: Integrator, friction: float, position: Flat, momentum: Flat, noise: Flat,
+    scale: Flat, removed: Flat, gradient_at: Callable[[Flat], tuple[Flat, Any]],
+) -> Step:  # fmt: skip
     """Make one step with one gradient, a step size (`scale`) for each coordinate, and unit mass.
 
     ``"baoab"`` is half a drift, friction and noise, half a drift, and a kick (Leimkuhler & Matthews

@@ -52,13 +52,9 @@ class ModelKernel(MCMCKernel, abc.ABC):
         return "z"
 
     def init(
-        self,
-        rng_key: PRNGKey,
-        num_warmup: int,
-        init_params: Values | None,
-        model_args: tuple[Any, ...],
-        model_kwargs: dict[str, Any] | None,
-    ) -> Any:
+        self, rng_key: PRNGKey, num_warmup: int, init_params: Values | None,
+        model_args: tuple[Any, ...], model_kwargs: dict[str, Any] | None,
+    ) -> Any:  # fmt: skip
         """Return the first state; `init_params` has unconstrained values of some or all sites."""
         call, given = Call(model_args, model_kwargs or {}), init_params or {}
         empty = self._empty_values(call)

@@ -49,14 +49,9 @@ def bound_losses(
 
 
 def train(
-    loop: TrainingLoop,
-    states: Sequence[SVIState],
-    arrays: CallArrays | Feed,
-    *,
-    folder: RunFolder | None = None,
-    every: int = 1,
-    **options: Any,
-) -> tuple[SVIState, Outcome]:
+    loop: TrainingLoop, states: Sequence[SVIState], arrays: CallArrays | Feed, *,
+    folder: RunFolder | None = None, every: int = 1, **options: Any,
+) -> tuple[SVIState, Outcome]:  # fmt: skip
     """Run all steps from the best of several first states; also return each fit's choice."""
     first, outcome = _begin(loop, states, arrays, folder=folder, **options)
     if outcome.interrupt is None and len(outcome.failures) < loop.num_fits:
@@ -67,16 +62,9 @@ def train(
 
 
 def _begin(
-    loop: TrainingLoop,
-    states: Sequence[SVIState],
-    arrays: CallArrays | Feed,
-    *,
-    steps: int,
-    progress: bool | str,
-    folder: RunFolder | None,
-    label: str = "fit",
-    **options: Any,
-) -> tuple[SVIState, Outcome]:
+    loop: TrainingLoop, states: Sequence[SVIState], arrays: CallArrays | Feed, *, steps: int,
+    progress: bool | str, folder: RunFolder | None, label: str = "fit", **options: Any,
+) -> tuple[SVIState, Outcome]:  # fmt: skip
     """Run trials from several states; return the best, or what a folder has, and its trial."""
     firsts = [Outcome(state, np.zeros((loop.num_fits, 0))) for state in states]
     if folder is not None:

@@ -105,21 +105,11 @@ def best_fit(
 
 
 def _run(
-    caller: str,
-    keys: PRNGKey,
-    model: Model,
-    guide: Model,
-    call: Call,
-    each: tuple[str, ...],
-    *,
-    steps: int,
-    learning_rate: float,
-    optimizer: Any,
-    loss: ELBO | None,
-    start: FitResults | Start | Sequence[Start],
-    progress: bool | str,
+    caller: str, keys: PRNGKey, model: Model, guide: Model, call: Call, each: tuple[str, ...], *,
+    steps: int, learning_rate: float, optimizer: Any, loss: ELBO | None,
+    start: FitResults | Start | Sequence[Start], progress: bool | str,
     num_rows: Sequence[int] | None = None,
-) -> tuple[FitResults, Problem]:
+) -> tuple[FitResults, Problem]:  # fmt: skip
     """Fit with all keys; returns the fits, and the problem of the first one."""
     begun = time.perf_counter()
     check_count(caller, "steps", steps)

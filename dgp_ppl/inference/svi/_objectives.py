@@ -79,14 +79,9 @@ class _Objective(ComparedByFields, ELBO):
         return type(self).__name__
 
     def loss(
-        self,
-        rng_key: PRNGKey,
-        param_map: Params,
-        model: Model,
-        guide: Model,
-        *args: Any,
+        self, rng_key: PRNGKey, param_map: Params, model: Model, guide: Model, *args: Any,
         **kwargs: Any,
-    ) -> Array:
+    ) -> Array:  # fmt: skip
         """Return minus the objective in nats."""
         key_rows, key_shared, key_particles = random.split(rng_key, 3)
         rows = {"rng_seed": key_rows, "hide_types": ["sample", "prng_key", "control_flow"]}

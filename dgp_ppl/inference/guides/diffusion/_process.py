@@ -90,14 +90,9 @@ class Process(NamedTuple):
 
 
 def simulate_process(
-    key: PRNGKey,
-    process: Process,
-    control: Control,
-    eta: Float[Array, "K H"],
-    *,
-    given: Given | None = None,
-    drawn: bool = False,
-) -> tuple[State, State, Float[Array, ""]]:
+    key: PRNGKey, process: Process, control: Control, eta: Float[Array, "K H"], *,
+    given: Given | None = None, drawn: bool = False,
+) -> tuple[State, State, Float[Array, ""]]:  # fmt: skip
     """Draw a path down to x_1 and leave the last step to the caller.
 
     `eta` has the variances of the steps. `control` is u; any array besides its leaves is constant.
@@ -124,25 +119,17 @@ def simulate_process(
 
 
 def simulate_path(
-    key: PRNGKey,
-    process: Process,
-    control: Control,
-    eta: Float[Array, "K H"],
-    *,
+    key: PRNGKey, process: Process, control: Control, eta: Float[Array, "K H"], *,
     given: Given | None = None,
-) -> Float[Array, "K H"]:
+) -> Float[Array, "K H"]:  # fmt: skip
     """Return the states x_K ... x_1 of the path that `simulate_process` draws with this key."""
     return _walk(key, process, control, eta, given=given)[1][::-1]
 
 
 def _walk(
-    key: PRNGKey,
-    process: Process,
-    control: Control,
-    eta: Float[Array, "K H"],
-    *,
+    key: PRNGKey, process: Process, control: Control, eta: Float[Array, "K H"], *,
     given: Given | None,
-) -> tuple[Float[Array, "K H"], Float[Array, "K H"], Float[Array, "K H"]]:
+) -> tuple[Float[Array, "K H"], Float[Array, "K H"], Float[Array, "K H"]]:  # fmt: skip
     """Walk from noise to the last mean; return x_0 ... x_{K-1}, x_1 ... x_K and u_k(x_{k+1})."""
     (num, H), dtype = eta.shape, eta.dtype
     carry, gain = (jnp.asarray(a, dtype) for a in (process.carry, process.gain))
