@@ -49,9 +49,7 @@ def check_key(caller: str, key: Any) -> None:
     """Raise unless an argument is a single random key. Integer seeds are not accepted."""
     if not is_prng_key(key):
         what = f"an array of shape {key.shape}" if hasattr(key, "shape") else repr(key)
-        raise TypeError(
-            f"{caller}: key is {what}, wanted one random key, such as jax.random.key(0)"
-        )
+        raise TypeError(f"{caller}: key is {what}, wanted one random key: jax.random.key(0)")
 
 
 def check_positive(caller: str, name: str, value: Any, most: float = np.inf) -> None:

@@ -176,9 +176,7 @@ class ComparedByFields:
 
     def _key(self) -> Hashable:
         left_out = {*self.array_fields, *_FOUND}
-        named = {
-            n: a for n, a in vars(self).items() if n not in left_out and not self._is_cached(n)
-        }
+        named = {n: a for n, a in vars(self).items() if not (n in left_out or self._is_cached(n))}
         return type(self), static_key(dict(sorted(named.items())))
 
     def __eq__(self, other: object) -> bool:

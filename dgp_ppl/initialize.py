@@ -204,9 +204,7 @@ def gplvm(
     if y.ndim not in (1, 2):
         raise ValueError(f"initialize.gplvm: y has shape {y.shape}, wanted [N, P] or [N]")
     if not np.isfinite(y).all():
-        raise ValueError(
-            "initialize.gplvm: y is not finite everywhere; fill missing entries with 0"
-        )
+        raise ValueError("initialize.gplvm: y is not finite everywhere; fill missing entries by 0")
     y = y.reshape(len(y), -1)
     known = as_array("initialize.gplvm", "x", np.zeros((len(y), 0)) if x is None else x)
     if known.shape[:1] != y.shape[:1]:

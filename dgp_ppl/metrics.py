@@ -163,7 +163,5 @@ def _array(name: str, value: ArrayLike, *shape: str | int) -> np.ndarray:
     pairs = zip(array.shape, shape, strict=False)
     if array.ndim != len(shape) or not all(a == b if isinstance(b, int) else a for a, b in pairs):
         wanted = ", ".join(map(str, shape))
-        raise ValueError(
-            f"{name}: got shape {array.shape}, wanted [{wanted}], with lengths of at least 1"
-        )
+        raise ValueError(f"{name}: got shape {array.shape}, wanted [{wanted}], of length 1 or more")
     return array

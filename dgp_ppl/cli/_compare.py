@@ -58,9 +58,7 @@ def _compare(
     ] = False,
     report: Annotated[
         bool,
-        option(
-            "Also write report.html, one page with all tables and figures.", RESULTS, "--report"
-        ),
+        option("Also write report.html, a page with all tables and figures.", RESULTS, "--report"),
     ] = False,
     workers: Annotated[
         int,

@@ -25,9 +25,7 @@ _OUT = "{}-predictions.csv"
 @app.command("predict")
 def _predict(
     fit: Annotated[Path, typer.Argument(help="A file of `dgp-ppl fit`.")],
-    data: Annotated[
-        Path, typer.Argument(help="A .csv or .parquet file, or a folder of .parquet files.")
-    ],
+    data: Annotated[Path, typer.Argument(help="A .csv or .parquet file, or a folder of Parquet.")],
     out: Annotated[
         Path | None,
         typer.Option(help="The predictions, .csv or .parquet.", show_default=_OUT.format("DATA")),

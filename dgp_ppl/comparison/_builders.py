@@ -62,15 +62,13 @@ def _temporal_diff_gp(task: Task) -> Built:
 
 
 _BUILDERS = dict(zip(MODELS, (_deep_gp, _diff_gp, _temporal_diff_gp), strict=True))
-_CATEGORY_MODEL = "deep_gp"  # its first layer has the inputs themselves
+_MODEL = "deep_gp"  # its first layer has the inputs themselves
 
 
 def check_categories(caller: str, data: Dataset | RowSource, model: str) -> None:
     """Raise unless a model can have kernels over the categories of a data set."""
-    if model != _CATEGORY_MODEL:
-        raise DataError(
-            f"{caller}: category_kernel is True and model {model!r}, wanted {_CATEGORY_MODEL}"
-        )
+    if model != _MODEL:
+        raise DataError(f"{caller}: category_kernel is True and model {model!r}, wanted {_MODEL}")
     if isinstance(data, RowSource):
         raise DataError(
             f"{data.name}: category_kernel is True, which takes a table that is read whole; leave "
@@ -91,10 +89,8 @@ def build(task: Task) -> Built:
             first layer does not have these inputs.
     """
     model = task.setting.model
-    if task.one_hot and model != _CATEGORY_MODEL:
-        raise ValueError(
-            f"build: one_hot is given and model is {model!r}, wanted {_CATEGORY_MODEL}"
-        )
+    if task.one_hot and model != _MODEL:
+        raise ValueError(f"build: one_hot is given and model is {model!r}, wanted {_MODEL}")
     return _BUILDERS[model](task)
 
 

@@ -15,9 +15,7 @@ def arrow(module: str = "") -> Any:
     try:
         return importlib.import_module(f"pyarrow.{module}".rstrip("."))
     except ImportError as error:
-        raise DataError(
-            "tables and .parquet files need PyArrow: pip install 'dgp_ppl[tables]'"
-        ) from error
+        raise DataError("tables and Parquet need PyArrow: pip install 'dgp_ppl[tables]'") from error
 
 
 @contextlib.contextmanager
@@ -41,9 +39,7 @@ def without_index(where: str, data: Any) -> Any:
         metadata: dict[str, Any] = data.schema.pandas_metadata or {}
         index = [name for name in metadata.get("index_columns", ()) if isinstance(name, str)]
     except ValueError as error:
-        raise DataError(
-            f"{where}: not a readable table ({one_line(error)}); write it again"
-        ) from error
+        raise DataError(f"{where}: no readable table ({one_line(error)}); write again") from error
     return data.select([i for i, name in enumerate(data.column_names) if name not in index])
 
 
@@ -70,9 +66,7 @@ def frame_columns(frame: Any) -> Any:
     where = frame_name(frame)
     if not isinstance(frame, ArrowFrame):
         todo = "collect it first" if hasattr(frame, "collect") else "make a frame of it"
-        raise DataError(
-            f"{where}: wanted a file, or a data frame such as pandas' or polars'; {todo}"
-        )
+        raise DataError(f"{where}: wanted a file, or a data frame such as pandas'; {todo}")
     pa = arrow()
     try:
         return pa.table(frame)

@@ -72,6 +72,4 @@ def check_file(path: Path, suffixes: Sequence[str]) -> None:
     if not os.path.isfile(path):
         raise DataError(f"{named(path)}: not a file, wanted a {wanted} file; name one")
     if path.suffix.lower() not in suffixes:
-        raise DataError(
-            f"{named(path)}: ends in {shown(path.suffix)}, wanted {wanted}; save it as one"
-        )
+        raise DataError(f"{named(path)}: ends in {shown(path.suffix)}, wanted {wanted}; save it")

@@ -248,9 +248,7 @@ class Preprocessor:
             DataError: if the state is damaged, or of a newer version of the library.
         """
         if not cls.is_state(state):
-            raise DataError(
-                "Preprocessor.from_state: got no state of a Preprocessor; check the file"
-            )
+            raise DataError("Preprocessor.from_state: no state of a Preprocessor; check the file")
         if (version := state.get("version")) != _VERSION:
             raise DataError(
                 f"Preprocessor.from_state: the state has version {version!r}, wanted {_VERSION}; "

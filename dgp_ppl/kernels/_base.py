@@ -304,9 +304,7 @@ def _positions(columns: int | slice | Sequence[int]) -> tuple[int, ...]:
     except TypeError:
         found = ()
     if not found or min(found) < 0 or len(set(found)) < len(found):
-        raise ValueError(
-            f"Columns: columns is {columns!r}, wanted positions of different columns, from 0"
-        )
+        raise ValueError(f"Columns: columns is {columns!r}, wanted different positions, from 0")
     return found
 
 

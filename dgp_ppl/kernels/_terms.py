@@ -15,9 +15,7 @@ def check_term(what: str, kernel: Any, total: Any) -> None:
     """Raise a ValueError that begins with `what` unless a kernel is a term of the sum `total`."""
     terms = _terms(total)
     if not all(any(_may_equal(own, term) for term in terms) for own in _terms(kernel)):
-        raise ValueError(
-            f"{what}: kernel is {kernel!r}, wanted a term of the layer's sum: one of {terms}"
-        )
+        raise ValueError(f"{what}: kernel is {kernel!r}, wanted a term of the layer's: {terms}")
 
 
 def _terms(kernel: Any) -> list[Any]:

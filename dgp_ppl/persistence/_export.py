@@ -73,15 +73,11 @@ def export(
     if columns is not None and len(columns) != dim:
         raise ValueError(f"export: columns has {len(columns)} names, wanted {dim}")
     if not platforms or not set(platforms) <= set(_PLATFORMS):
-        raise ValueError(
-            f"export: platforms is {list(platforms)}, wanted some of {', '.join(_PLATFORMS)}"
-        )
+        raise ValueError(f"export: platforms is {list(platforms)}, wanted some of {_PLATFORMS}")
     _check_resolution(prediction)
     levels = np.asarray(quantiles, np.float64)
     if levels.ndim != 1 or not ((levels > 0) & (levels < 1)).all():
-        raise ValueError(
-            f"export: quantiles is {quantiles}, wanted levels strictly between 0 and 1"
-        )
+        raise ValueError(f"export: quantiles is {quantiles}, wanted levels strictly in (0, 1)")
     arrays, owns = jax.tree.leaves(prediction.data), jax.tree.leaves(prediction.by_row)
     by_row = [a for a, own in zip(arrays, owns, strict=True) if own]
     (rows,) = jax.export.symbolic_shape("rows")

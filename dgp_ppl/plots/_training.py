@@ -34,9 +34,7 @@ def training_curves(
     for i, (name, values) in enumerate(elbo_per_datum.items()):
         values = array("training_curves", f"elbo_per_datum[{name!r}]", values, [None])
         if not len(values):
-            raise ValueError(
-                f"training_curves: elbo_per_datum[{name!r}] has no steps, wanted at least one"
-            )
+            raise ValueError(f"training_curves: elbo_per_datum[{name!r}] has no steps, wanted some")
         window = max(1, len(values) // 100)
         smooth = np.convolve(values, np.full(window, 1 / window), mode="valid")
         line = {n: a for n, a in style(i).items() if n != "marker"}

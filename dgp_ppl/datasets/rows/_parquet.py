@@ -146,9 +146,7 @@ class ParquetReader(Reader):
         open_file = arrow("parquet").ParquetFile
         with readable(self.path), open_file(group.open(), **options) as file:
             yield from file.iter_batches(self._batch_rows, **part, use_threads=False)
-        raise DataError(
-            f"{self.path}: the files have changed since they were opened; open them again"
-        )
+        raise DataError(f"{self.path}: files have changed since they were opened; open them again")
 
     def _type(self, name: str, is_whole: bool) -> Any:
         """Return the type of a column: of targets without missing cells it may be whole numbers."""

@@ -220,9 +220,7 @@ class Rows:
     def _check_numbers(self, method: str, numbers: np.ndarray) -> None:
         """Raise unless these are numbers of rows, which increase."""
         if not len(numbers) or numbers[0] < 0 or numbers[-1] >= self.num_rows:
-            raise ValueError(
-                f"Rows.{method}: wanted numbers of rows, from 0 to {self.num_rows - 1}"
-            )
+            raise ValueError(f"Rows.{method}: wanted numbers of rows, from 0 to {len(self) - 1}")
 
     @cached_property
     def first(self) -> Arrays:
@@ -250,9 +248,7 @@ class Rows:
         buffer = self._buffer_rows or max(1, self._reader.buffer_bytes // self.row_bytes)
         window = max(1, min(buffer, self.num_rows) // batch_size) * batch_size
         arcs = max(_FEWEST_ARCS, window // self._reader.chunk_rows)
-        return Order(
-            seed, self.num_rows, batch_size, window, min(arcs, window, self._reader.most_arcs)
-        )
+        return Order(seed, len(self), batch_size, window, min(arcs, window, self._reader.most_arcs))
 
     def read(self, intervals: Sequence[Interval]) -> Arrays:
         """Return the rows of intervals [start, stop), one after another."""

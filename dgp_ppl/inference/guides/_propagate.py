@@ -150,9 +150,7 @@ class PropagatingGuide(TransportGuide):
         ):
             self._on_rows(call, x).run(self.model)
         if missing := [n for n in self.layers if n not in drawn]:
-            raise ValueError(
-                f"{name}: the model draws the layers {missing} and does not evaluate them"
-            )
+            raise ValueError(f"{name}: the model draws layers {missing} and does not evaluate them")
 
     def _check_inputs(self, call: Call, x: Inputs) -> int:
         """Return the width D of the model's inputs; 0 if all of them are latent."""

@@ -58,9 +58,7 @@ class _Abstract(Messenger):
             msg["declared"] = msg["value"] is None and (*msg["args"], 0)[0] is not None
             if msg["declared"] and msg["args"] and not callable(msg["args"][0]):
                 constraint = msg["kwargs"].get("constraint")
-                check_value(
-                    f"the initial value of param {msg['name']!r}", msg["args"][0], constraint
-                )
+                check_value(f"the first value of param {msg['name']!r}", msg["args"][0], constraint)
         elif msg["type"] == "sample" and isinstance(msg["fn"], dist.ImproperUniform):
             msg["value"] = init_to_feasible(msg)  # it has no draws
 

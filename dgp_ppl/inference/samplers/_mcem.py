@@ -200,9 +200,8 @@ def fit_mcem(
                 checkpoint=path and path / "draws", every=every, **kwargs,
             )  # fmt: skip
         except KeyboardInterrupt as error:
-            chains = (
-                error.result if isinstance(error, Interrupted) else Chains({}, state=state.sampler)
-            )
+            is_ours = isinstance(error, Interrupted)
+            chains = error.result if is_ours else Chains({}, state=state.sampler)
             raise Interrupted(
                 f"fit_mcem: interrupted after {len(losses)} of {steps} iterations with "
                 f"{chains.shape[1] if chains.samples else 0} of {num_samples} draws of each chain, "
