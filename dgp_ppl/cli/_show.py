@@ -36,9 +36,7 @@ _PACKAGES = ("dgp_ppl", "commit", "jax", "numpyro", "python")
 @app.command("show")
 def _show(
     fit: Annotated[Path, typer.Argument(help="A file of `dgp-ppl fit`, or of dgp_ppl.save.")],
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print all that is known as JSON.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what is known as JSON.")] = False,
 ) -> None:
     """Say what a kept fit is: its model, columns, target, metrics and versions.
 
@@ -86,10 +84,8 @@ def _lines(
     yield "model", kept["model"]
     if parts["guide"] is not None:
         yield "guide", parts["guide"]["class"].partition(":")[2]
-    sizes = [
-        read_array(archive.member(n["member"])).size for n in nodes_of(params) if "member" in n
-    ]
-    yield "params", f"{len(params['items'])} of {sum(sizes):,} numbers"
+    each = [read_array(archive.member(n["member"])).size for n in nodes_of(params) if "member" in n]
+    yield "params", f"{len(params['items'])} of {sum(each):,} numbers"
     if kept["info"].get("interrupted"):
         yield "interrupted", "the fit ended before its last step"
     shown = {n: v for n in _OPTIONS if (v := config.get(n)) is not None and v is not False}

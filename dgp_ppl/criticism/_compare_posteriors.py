@@ -156,10 +156,8 @@ def compare_posteriors(
         def mean_log_density(key: PRNGKey, chains: Chains) -> Estimate:
             return _mean_log_density(key, chains, model, values, test_call, num_draws)
 
-        approximate, best = map(mean_log_density, random.split(key_test), (draws, exact))
-        log_density = Estimate(
-            approximate.value - best.value, math.hypot(approximate.error, best.error)
-        )
+        own, best = map(mean_log_density, random.split(key_test), (draws, exact))
+        log_density = Estimate(own.value - best.value, math.hypot(own.error, best.error))
     tail = None
     if not isinstance(approximation, Chains):
         tail = khat(key_khat, approximation, model, values, call, num_weights)

@@ -70,15 +70,13 @@ class PointwiseEvaluator:
         parts: list[tuple[slice, Any]] = []
         for rows, padding, chunk in self._chunks(call, sites, num, passes):
             partition, data = Partition.split(self.model, chunk)
-            row_draws = {
-                n: _pad(jnp.asarray(a[:, rows]), padding, 1) for n, a in row_values.items()
-            }
+            local = {n: _pad(jnp.asarray(a[:, rows]), padding, 1) for n, a in row_values.items()}
             block, at_once = min(passes, PASSES_AT_ONCE), _DRAWS_AT_ONCE
             if rows.stop is not None:
                 at_once = _MAX_ROWS // max(1, block * (rows.stop - rows.start + padding))
             found = _evaluate(
                 (partition, (*sites.data_dims,)), (block, max(1, min(num, at_once))), passes,
-                random.split(random.fold_in(key, rows.start), num), *shared, row_draws,
+                random.split(random.fold_in(key, rows.start), num), *shared, local,
                 self.params, data,
             )  # fmt: skip
             parts.append((rows, jax.tree.map(np.asarray, found)))
@@ -106,12 +104,10 @@ class PointwiseEvaluator:
         passes = PASSES_AT_ONCE
         while True:
             results = self(key, draws, call, sites, passes, use_row_draws=use_row_draws)
-            factor = max(
-                [r.loo.wanted_factor for r in results.values() if r.loo is not None] or [1]
-            )
-            if factor == 1 or passes == _MAX_PASSES:
+            times = max([r.loo.wanted_factor for r in results.values() if r.loo is not None] or [1])
+            if times == 1 or passes == _MAX_PASSES:
                 return results, passes
-            passes = min(factor * passes, _MAX_PASSES)
+            passes = min(times * passes, _MAX_PASSES)
 
     def _chunks(
         self, call: Call, sites: ModelSites, num: int, passes: int

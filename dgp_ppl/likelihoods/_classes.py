@@ -140,9 +140,7 @@ def _step_panels(shift: Array, ratio: Array, others: Array) -> tuple[Array, Arra
     middle, width = -shift / ratio, 3.0 / ratio
     ends = jnp.concatenate([middle - width, middle + width], axis=-1)
     ends = jnp.where(jnp.concatenate([others, others], axis=-1), ends, 0.0)
-    fixed = jnp.broadcast_to(
-        jnp.array([-6.0, -2.0, 0.0, 2.0, 6.0], ends.dtype), (*ends.shape[:-1], 5)
-    )
+    fixed = jnp.broadcast_to(jnp.array([-6.0, -2, 0, 2, 6], ends.dtype), (*ends.shape[:-1], 5))
     ends = jnp.sort(jnp.clip(jnp.concatenate([ends, fixed], axis=-1), -6.0, 6.0), axis=-1)
     ends = jnp.moveaxis(ends, -1, 0)
     return 0.5 * (ends[1:] + ends[:-1]), 0.5 * (ends[1:] - ends[:-1])

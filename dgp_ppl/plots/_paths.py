@@ -38,9 +38,7 @@ def diffusion_paths(
     arrays = {n: np.asarray(a, np.float64) for n, a in states.items()}
     for n, a in arrays.items():
         if a.ndim != 4 or a.shape[1] < 2:
-            raise ValueError(
-                f"{caller}: states[{n!r}] has shape {a.shape}, wanted [S, K + 1, M, P]"
-            )
+            raise ValueError(f"{caller}: states[{n!r}] has shape {a.shape}, wanted [S, K+1, M, P]")
     labels, paths, truths = [], [], []
     for site, m, p in _most_moved(arrays):
         M, P = arrays[site].shape[2:]

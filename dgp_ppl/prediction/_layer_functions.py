@@ -124,9 +124,7 @@ def layer_functions(
 
     called = run({})
     if not called:
-        raise ValueError(
-            "layer_functions: the model has no GP layer, wanted at least one dgp_ppl.gp"
-        )
+        raise ValueError("layer_functions: the model has no GP layer, wanted a dgp_ppl.gp")
     grids = {n: _default_grid(layer["reached"]) for n, layer in called.items()}
     for name, points in (at or {}).items():
         if name not in called:

@@ -83,10 +83,8 @@ class AnnealedEvidence(Summarized):
 
         `predict` and `to_inferencedata` resample them by their weights.
         """
-        samples = {
-            n: a.reshape(*self.log_weights.shape, *a.shape[1:]) for n, a in self.draws.items()
-        }
-        return Chains(samples, log_weights=self.log_weights)
+        draws = {n: a.reshape(*self.log_weights.shape, *a.shape[1:]) for n, a in self.draws.items()}
+        return Chains(draws, log_weights=self.log_weights)
 
 
 def annealed_evidence(

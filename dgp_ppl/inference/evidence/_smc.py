@@ -66,10 +66,8 @@ def anneal(
         if (is_new := np.any(chosen != np.arange(B), axis=1)).any():
             ancestors = np.take_along_axis(ancestors, chosen, axis=1)
             points = _taken(points, (chosen + B * np.arange(G)[:, None]).ravel())
-        points, rates = target.move(
-            random.fold_in(key, k), points, noise, beta, size, scale, arrays
-        )
-        acceptance.append(float(jnp.mean(rates)))
+        points, rate = target.move(random.fold_in(key, k), points, noise, beta, size, scale, arrays)
+        acceptance.append(float(jnp.mean(rate)))
         resampled.append(int(is_new.sum()))
         bar.update(1)
     return Run(points, log_weights, ancestors, np.array(acceptance), np.array(resampled))

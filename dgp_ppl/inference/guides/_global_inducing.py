@@ -147,10 +147,8 @@ class GlobalInducing(PropagatingGuide):
         def conditional(site: str) -> Callable[[RandomFunction, Inputs], TransportInducing]:
             shape = (self._rows[site], self.layers[site].shape[1])
             target: Any = numpyro.param(f"{site}.target", jnp.zeros(shape))
-            start = jnp.full(shape, self.precision)
-            precision: Any = numpyro.param(
-                f"{site}.precision", start, constraint=constraints.positive
-            )
+            at = jnp.full(shape, self.precision)
+            precision: Any = numpyro.param(f"{site}.precision", at, constraint=constraints.positive)
             return lambda f, h: _posterior_of(f.sparse.project(h), target, precision)
 
         return {first: lambda f, h: gaussian} | {site: conditional(site) for site in later}

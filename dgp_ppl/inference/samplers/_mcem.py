@@ -161,10 +161,8 @@ def fit_mcem(
                 "params of this fit to run_mcmc"
             )
         given: Params = {} if start is None else params_of("fit_mcem", start, "start")
-        is_result = not isinstance(start, Mapping | None)
-        unconstrained, bijections, given = _initial_params(
-            key_params, model, given, is_result, call
-        )
+        is_fit = not isinstance(start, Mapping | None)
+        unconstrained, bijections, given = _initial_params(key_params, model, given, is_fit, call)
         optimizer = default_optimizer(learning_rate, steps) if optimizer is None else optimizer
         em = ExpectationMaximization(kernel, optimizer, bijections, call, expected)
         keys = random.split(key_init, num_chains)

@@ -291,7 +291,9 @@ class PredictiveELBO(_Objective):
         if not (isinstance(beta, Real) and beta >= 0):
             raise ValueError(f"{self._name}: beta is {beta!r}, wanted a number of at least 0")
         if not (isinstance(elbo_share, Real) and 0 <= elbo_share <= 1):
-            raise ValueError(f"{self._name}: elbo_share is {elbo_share!r}, wanted one from 0 to 1")
+            raise ValueError(
+                f"{self._name}: elbo_share is {elbo_share!r}, wanted a number from 0 to 1"
+            )
         super().__init__(num_particles, plate)
         self.beta, self.elbo_share = beta, elbo_share
 
