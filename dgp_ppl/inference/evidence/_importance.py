@@ -17,6 +17,7 @@ from dgp_ppl._partition import CallArrays, Partition, alone, compiled
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference._params import checked_params
 from dgp_ppl.inference.guides import Diffusion
+from dgp_ppl.inference.programs._handlers import check_whole
 
 _BATCH = 32  # paths in memory
 
@@ -93,12 +94,7 @@ def importance_evidence(
         log_q, path = log_density(handlers.seed(drawn, key), call.args, call.kwargs, params)
         program = handlers.replay(handlers.seed(model, key_noise), path)
         log_p, trace = log_density(program, call.args, call.kwargs, params)
-        for name, site in trace.items():
-            if site["type"] == "plate" and len(site["value"]) < site["args"][0]:
-                raise ValueError(
-                    f"importance_evidence: plate {name!r} takes {len(site['value'])} of "
-                    f"{site['args'][0]} rows, wanted all; leave out batch_size"
-                )
+        check_whole("importance_evidence", trace, "; leave out batch_size")
         return log_p - log_q
 
     @compiled

@@ -78,6 +78,16 @@ def data_plates(trace: dict[str, Any]) -> set[str]:
     return {frame.name for s in observed for frame in s["cond_indep_stack"]}
 
 
+def check_whole(caller: str, sites: Sites, why: str) -> None:
+    """Raise if a plate takes only some of its rows; say why it must not, and what to do."""
+    for name, site in sites.items():
+        if site["type"] == "plate" and len(site["value"]) < site["args"][0]:
+            raise ValueError(
+                f"{caller}: plate {name!r} takes {len(site['value'])} of {site['args'][0]} rows, "
+                f"wanted all of them{why}"
+            )
+
+
 def freeze(program: Any, params: Params | Fitted) -> Any:
     """Return a model or guide with some params held at given values; a fit does not see them.
 

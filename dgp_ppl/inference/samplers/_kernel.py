@@ -24,6 +24,7 @@ from dgp_ppl._checks import short_list
 from dgp_ppl._partition import TRACING, Call, alone, compiled
 from dgp_ppl._typing import Model, PRNGKey, Values
 from dgp_ppl.core._minibatch import whole_plates
+from dgp_ppl.inference.programs._handlers import check_whole
 from dgp_ppl.inference.samplers._dynamics import Flat
 from dgp_ppl.inference.samplers._potential import Potential
 
@@ -155,13 +156,8 @@ def _check_sites(caller: str, trace: dict[str, Any], latent: dict[str, Any]) -> 
             "within numpyro's scan, which does not report its rows; leave out that plate's "
             "subsample_size"
         )
-    for name, site in trace.items():
-        if site["type"] == "plate" and len(site["value"]) < site["args"][0]:
-            raise ValueError(
-                f"{caller}: the plate {name!r} takes {len(site['value'])} of {site['args'][0]} "
-                "rows, wanted all of them, because this kernel needs the exact density; leave out "
-                "batch_size (subsample_size), or use SGHMC, which draws minibatches"
-            )
+    why = ", as this kernel needs the exact density; leave out batch_size (subsample_size), or use "
+    check_whole(caller, trace, f"{why}SGHMC, which draws minibatches")
     for name, site in latent.items():
         try:
             biject_to(site["fn"].support)

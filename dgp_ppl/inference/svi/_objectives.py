@@ -26,6 +26,7 @@ from dgp_ppl._partition import ComparedByFields
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core._handover import handover_of, with_handover
 from dgp_ppl.inference.guides import LayerGuide
+from dgp_ppl.inference.programs._handlers import check_whole
 from dgp_ppl.likelihoods import log_density
 from dgp_ppl.likelihoods._observe import as_observed
 
@@ -230,14 +231,8 @@ class ImportanceWeighted(_Objective):
 
     def _terms(self, guide: Sites, model: Sites) -> _Terms:
         if self.over == "global":
-            for n, site in model.items():
-                if site["type"] == "plate" and len(site["value"]) < site["args"][0]:
-                    raise ValueError(
-                        f"ImportanceWeighted: plate {n!r} takes {len(site['value'])} of "
-                        f"{site['args'][0]} rows, wanted all with over='global': the log of an "
-                        "average of noisy weights is no bound; leave out batch_size, or take "
-                        "over='local'"
-                    )
+            why = " with over='global': the log of an average of noisy weights is no bound; leave "
+            check_whole(self._name, model, f"{why}out batch_size, or take over='local'")
             weight = _sum(_scaled_log_probs(model)) - _sum(_scaled_log_probs(guide))
             return _Terms(jnp.zeros(()), weight, jnp.ones(()))
         local, shared = self._split(model)
