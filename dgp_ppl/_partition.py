@@ -200,7 +200,6 @@ class ComparedByFields:
 
 
 def _brief(value: Any) -> str:
-    """Return a short description of an argument."""
     if hasattr(value, "shape"):
         return f"array{list(value.shape)}"
     text = getattr(value, "__name__", None) or repr(value)
@@ -270,11 +269,9 @@ class Partition:
         return Partition(model, guide, static), arrays
 
     def join(self, arrays: CallArrays) -> Call:
-        """Return the call with these arrays."""
         return Call(*self._joined(arrays)[:2])
 
     def guide_with(self, arrays: CallArrays) -> Any:
-        """Return the guide with these arrays."""
         if not isinstance(self.guide, ComparedByFields):
             return self.guide
         return self.guide.with_arrays(self._joined(arrays).guide)
@@ -313,12 +310,10 @@ class Streamed:
 
     @property
     def ndim(self) -> int:
-        """Number of axes."""
         return self.rows.ndim
 
     @property
     def dtype(self) -> Any:
-        """Type of the entries."""
         return self.rows.dtype
 
     def __len__(self) -> int:

@@ -115,7 +115,6 @@ def print_results(to: Any, outcome: Comparison, title: str) -> None:
 
 
 def _line(row: dict[str, Any]) -> str:
-    """Format one fit as a line."""
     start = f"split {row['split']}  {row['method']:<8}"
     if "error" in row:
         return f"{start} failed: {row['error']}"

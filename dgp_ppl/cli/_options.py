@@ -54,7 +54,6 @@ SHARED = tuple(
 
 
 def annotation(o: Option) -> Any:
-    """Return the annotation of a command's parameter."""
     flags = [f"--{o.name.replace('_', '-')}"] if o.type is bool else []
     text = f"{o.help} One of {', '.join(o.choices)}." if o.choices else o.help
     shown = o.default_text or True

@@ -86,7 +86,6 @@ def write_json(path: Path, record: dict[str, Any], *, new: bool = False) -> None
 
 
 def describe(data: Dataset | RowSource) -> dict[str, Any]:
-    """Return the entry of a data set in results.json."""
     columns = data.preprocessor
     table = {} if columns is None else {
         "inputs": list(columns.names), "classes": list(columns.classes),

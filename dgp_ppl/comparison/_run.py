@@ -162,7 +162,6 @@ class Job:
 
     @property
     def fit_options(self) -> dict[str, Any]:
-        """The options of `fit_method`."""
         data = self.split.data
         by_column = data.preprocessor.one_hot if data.preprocessor is not None else {}
         return {

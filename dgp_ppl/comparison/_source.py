@@ -40,7 +40,6 @@ class Split:
 
     @cached_property
     def data(self) -> Dataset | RowSource:
-        """The data set."""
         if isinstance(self.source, TableSource):
             assert self.preprocessor is not None
             return self.source.dataset(self.preprocessor)
@@ -60,7 +59,6 @@ class Split:
         return x, y
 
     def held_out(self) -> tuple[np.ndarray, ...]:
-        """Return the held-out inputs and targets."""
         if isinstance(self.data, RowSource):
             return self.data.rows.take(self.test)
         return self.data.x[self.test], self.data.y[self.test]

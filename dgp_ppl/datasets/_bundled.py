@@ -33,7 +33,6 @@ _TARGET_NAMES = {
 
 
 def load_bundled(name: str) -> Dataset:
-    """Load one of the data sets of `BUNDLED`."""
     info = BUNDLED[name]
     return _generated(info) if info.source.startswith("generated") else _from_sklearn(info)
 

@@ -179,7 +179,6 @@ def named_files() -> list[str]:
 
 
 def _unknown_name(text: str) -> str:
-    """Return the error text for a name that is not known."""
     if os.path.exists(text):
         kind = "a folder" if os.path.isdir(text) else "a file of another kind"
         return (

@@ -94,7 +94,6 @@ def _open(path: Path) -> Iterator[Any]:
 
 
 def _array(archive: Any, key: str, where: str) -> np.ndarray:
-    """Read the array `key` of real numbers."""
     name = f"{where}: {shown(key)}"
     try:
         array = archive[key]

@@ -59,7 +59,6 @@ class Column:
         return np.array([*(bool(test(text)) for text in self.texts), False])[self.values]
 
     def cell(self, row: int) -> str:
-        """Return the cell of a row, for messages."""
         value = self.values[row]
         if self.kind != "text":
             return str(value)

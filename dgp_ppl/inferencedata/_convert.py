@@ -318,7 +318,6 @@ def _guide_stats(draws: Draws, results: dict[str, PointwiseResult]) -> dict[str,
 
 
 def _fit_group(result: FitResult | MCEMResult) -> Any:
-    """Build the group ``fit`` of the params."""
     import xarray
 
     variables = {}

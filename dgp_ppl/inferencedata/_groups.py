@@ -206,7 +206,6 @@ class GroupBuilder:
         return self.dataset(values, dims, sampled=False)
 
     def predictions(self, results: dict[str, PointwiseResult]) -> Any:
-        """Build the group ``predictions``: draws of held-out rows."""
         values = {n: self.original(n, r.draws) for n, r in results.items()}
         dims = {n: ("test", *self.sites.data_dims[n][1:]) for n in values}
         return self.dataset(values, dims)

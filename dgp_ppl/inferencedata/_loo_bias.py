@@ -28,7 +28,6 @@ class PassSums(NamedTuple):
 
     @staticmethod
     def empty(shape: tuple[int, ...], dtype: Any) -> PassSums:
-        """Return the sums over no pass."""
         nothing = jnp.full((*shape, 2), -jnp.inf, dtype)
         return PassSums(nothing, nothing)
 

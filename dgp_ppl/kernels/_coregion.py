@@ -108,7 +108,6 @@ class Coregion(Kernel):
         return matmul(W, W.T) + jnp.diag(kappa)
 
     def _parts(self) -> tuple[AnyArray, AnyArray]:
-        """Return W and kappa of the normalised covariance."""
         if not self.normalised:
             return self.W, self.kappa
         variance = jnp.sum(jnp.square(self.W), axis=1) + self.kappa

@@ -194,7 +194,6 @@ def _trapezoid(terms: Array, every: int = 1) -> Array:
 
 
 def _values(log_p: Function, f: Array) -> Array:
-    """Return log p as constants."""
     return lax.stop_gradient(log_p(lax.stop_gradient(f)))
 
 

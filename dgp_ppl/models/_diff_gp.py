@@ -133,7 +133,6 @@ def _field(
     dim: int, z: InducingInputs, z_time: Array | None, horizon: float, kernel: Callable[..., Any],
     share_kernel: bool,
 ) -> RandomFunction:  # fmt: skip
-    """Make the layer ``flow``."""
     inducing: Any = numpyro.param("flow.z", as_float(z))
     separate = {} if share_kernel or dim == 1 else {"out": dim}
     covariance = kernel("flow", dim, variance=_FLOW_VARIANCE, **separate)

@@ -141,5 +141,4 @@ def array_bytes(array: np.ndarray) -> bytes:
 
 
 def read_array(content: bytes) -> np.ndarray:
-    """Return the array of `array_bytes`."""
     return np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)

@@ -112,8 +112,6 @@ def export(
 
 
 def _at_rows(prediction: Prediction, levels: list[float]) -> Callable[..., dict[str, Array]]:
-    """Return the prediction as a function of rows."""
-
     def shielded(member: Prediction) -> Prediction:
         # XLA would spend seconds on folding the products of constant matrices at the first call.
         arrays = jax.lax.optimization_barrier((member.params, member.draws, member.data))

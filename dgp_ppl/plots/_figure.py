@@ -115,7 +115,6 @@ def input_label(names: Sequence[str] | None, previous: str | None, d: int, dim: 
 
 
 def not_empty(caller: str, name: str, values: Any) -> None:
-    """Raise a ValueError if a mapping or sequence is empty."""
     if not len(values):
         raise ValueError(f"{caller}: {name} is empty, wanted at least one entry")
 

@@ -192,7 +192,6 @@ _search.defjvp(_search_jvp, symbolic_zeros=True)
 
 
 def _by_level(levels: Array, rows: Array) -> Array:
-    """Return levels with axes for the rows, [len(levels), 1, ...]."""
     return levels.reshape((-1,) + (1,) * rows.ndim)
 
 

@@ -127,7 +127,6 @@ def _drawn(
 
 
 def _function(runs: Mapping[str, Run]) -> Any:
-    """Draw the predicted functions of a data set with one input."""
     first = next(iter(runs.values()))
     data = first.data
     x, y = (data.x, data.y) if isinstance(data, Dataset) else (first.x, first.y)

@@ -206,7 +206,6 @@ def _evaluated(
     key: PRNGKey, task: Task, guide: LayerGuide, built: Built, result: FitResult,
     num_draws: int = _EVALUATION_DRAWS,
 ) -> Fitted:  # fmt: skip
-    """Return a fit with its ELBO."""
     elbo, _ = evaluate(
         key, built.model, guide, result.params, *task.data, batch_size=_EVALUATION_ROWS,
         num_draws=num_draws, **built.kwargs,

@@ -89,7 +89,6 @@ class Blocks:
         self._windows = _Ahead("windows", self._window)
 
     def close(self) -> None:
-        """End the threads."""
         self._blocks.close()
         self._windows.close()
 

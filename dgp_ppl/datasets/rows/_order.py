@@ -53,7 +53,6 @@ class Order:
 
     @cached_property
     def steps(self) -> int:
-        """Number of steps of a window."""
         return self.window_rows // self.batch_size
 
     def intervals(self, window: int) -> list[tuple[int, int]]:

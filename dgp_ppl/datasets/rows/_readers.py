@@ -170,7 +170,6 @@ class _ArrayOfFile:
         return cls(str(array.filename), array.dtype, array.offset, array.shape, order)
 
     def open(self) -> np.memmap:
-        """Map the array."""
         try:
             return np.memmap(self.filename, self.dtype, "r", self.offset, self.shape, self.order)
         except ValueError as error:

@@ -225,7 +225,6 @@ def annealed_evidence(
 
 
 def _by_island(values: Array, islands: int) -> np.ndarray:
-    """Return values of particles [C] in rows of islands, [G, B]."""
     return np.asarray(values, np.float64).reshape(islands, -1)
 
 

@@ -200,7 +200,6 @@ class Decoupled(TransportGuide):
         return found.sparse
 
     def _distribution(self, site: str, sparse: Sparse, start_at: Any) -> DecoupledInducing:
-        """Return q of one layer, from its params."""
         layer = self.layers[site]
         basis: Any = numpyro.param(f"{site}.z_mean", as_float(start_at))
         start = jnp.zeros((len(basis), layer.shape[1]), basis.dtype)

@@ -176,7 +176,6 @@ class PropagatingGuide(TransportGuide):
         return known
 
     def _on_rows(self, call: Call, x: Inputs) -> Call:
-        """Return the call with other inputs."""
         call = call.without("batch_size")
         fixed = self.found.more["fixed"] if self.found else frozenset()
         values: dict[Place, Any] = {**dict(enumerate(call.args)), **call.kwargs}

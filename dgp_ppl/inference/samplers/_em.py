@@ -53,11 +53,9 @@ class ExpectationMaximization:
         self.program = StepProgram(self._iterations)
 
     def params(self, unconstrained: Params) -> Params:
-        """Return the constrained params."""
         return {n: jax.tree.map(self.bijections[n], a) for n, a in unconstrained.items()}
 
     def init(self, key: PRNGKey, first: SGHMCState, window: int, unconstrained: Params) -> EMState:
-        """Return the state before the first iteration."""
         states = jnp.zeros((window, *_flat(first.unconstrained).shape))
         optimizer = self.optimizer.init(unconstrained)
         return EMState(jnp.zeros((), int), key, first, states, unconstrained, optimizer)
@@ -118,7 +116,6 @@ def with_params(params: Params, call: Call) -> Call:
 
 
 def _flat(chains: Any) -> Array:
-    """Return states of chains as vectors, [C, d]."""
     return jax.vmap(lambda u: ravel_pytree(u)[0])(chains)
 
 

@@ -303,7 +303,6 @@ class ExactKernel(ModelKernel):
     def sample(
         self, state: Any, model_args: tuple[Any, ...], model_kwargs: dict[str, Any] | None
     ) -> Any:
-        """Make one step of each chain."""
         call = Call(model_args, model_kwargs or {})
 
         def one(state: Any) -> Any:

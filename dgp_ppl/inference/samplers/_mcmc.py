@@ -184,7 +184,6 @@ def _first_values(given: Any, sites: Sites) -> Any:
 
 
 def _how_to_go_on(chains: Chains, num_warmup: int, num_samples: int, checkpoint: Any) -> str:
-    """Return the message of an interrupted run."""
     num = chains.shape[1] if chains.samples else 0
     start = (
         f"run_mcmc: interrupted after {chains.steps} steps with {num} of {num_samples} draws of "

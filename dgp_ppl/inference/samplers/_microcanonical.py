@@ -82,7 +82,6 @@ def _draw_num_steps(key: PRNGKey, mean: Array) -> Array:
 
 
 def _adaptation(density: FlatDensity, target: float) -> Any:
-    """Return the search as one of BlackJAX's adaptations."""
     from blackjax.base import AdaptationAlgorithm
 
     search: Any = partial(_search, density, target=target)

@@ -92,7 +92,6 @@ class Potential:
         self.program = FixedParams(model)
 
     def __call__(self, key: PRNGKey, unconstrained: Values, call: Call) -> Energy:
-        """Return the energy at these values."""
         latents = _SetUnconstrained(handlers.seed(self.program, key), unconstrained)
         with TRACING, stratified():
             log_probs, sites = compute_log_probs(latents, call.args, call.kwargs, {})

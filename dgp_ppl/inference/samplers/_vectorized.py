@@ -76,7 +76,6 @@ class VectorizedKernel:
         return start
 
     def sample(self, state: Any, call: Call) -> Any:
-        """Make one step of all chains."""
         if self.batched:
             return self.kernel.sample(state, *call)
         return jax.vmap(lambda state: self.kernel.sample(state, *call))(state)
@@ -102,7 +101,6 @@ class VectorizedKernel:
         return found
 
     def diagnostics(self, state: Any) -> str:
-        """Return the kernel's diagnostics of the first chain."""
         one = state if self.ensemble else jax.tree.map(lambda a: a[0], state)
         return self.kernel.get_diagnostics_str(one)
 

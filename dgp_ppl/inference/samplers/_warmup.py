@@ -91,7 +91,6 @@ class Warmup:
         )
 
     def phase(self, step: Array, num_warmup: Array) -> Phase:
-        """Return the phase of a step."""
         rehearsal = 3 * num_warmup // 4
         return Phase(
             step=step,

@@ -84,7 +84,6 @@ class Feed:
 
     @property
     def length(self) -> int:
-        """The most steps whose arrays `at` returns."""
         return self._blocks.steps
 
     def start(self, data: CallArrays, check: RowCheck) -> CallArrays:
@@ -111,7 +110,6 @@ class Feed:
         return self.seed, self.first + step
 
     def close(self) -> None:
-        """Stop to read."""
         self._blocks.close()
 
 

@@ -170,7 +170,6 @@ def _run(
 
 
 def _number_of_keys(caller: str, keys: PRNGKey) -> int:
-    """Return the number of random keys in an array."""
     typed = hasattr(keys, "dtype") and jnp.issubdtype(keys.dtype, jax.dtypes.prng_key)
     shape = jnp.shape(keys)
     if len(shape) != (1 if typed else 2) or not shape[0]:

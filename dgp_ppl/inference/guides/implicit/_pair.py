@@ -66,7 +66,6 @@ class AdversarialPair(eqx.Module):
         return found
 
     def _shared_part(self, site: str, h: Features) -> Float[Array, "S M P"]:
-        """Return U h."""
         return jnp.einsum("sk,kmp->smp", h, self.directions[site], precision=_HIGHEST)
 
     def _moments(self, h: Features) -> tuple[Array, Array, Array]:
