@@ -246,7 +246,7 @@ def test_errors():
     with handlers.block(), pytest.raises(ValueError, match="Diffusion needs a random key"):
         Diffusion(one_layer)(*regression(rows=6), z=Z)
     x, y = regression(rows=6)
-    with pytest.raises(TypeError, match="guide is MeanField, wanted a Diffusion"):
+    with pytest.raises(TypeError, match="guide is a MeanField, wanted a Diffusion"):
         dgp.diffusion_paths(KEY, dgp.MeanField(two_layers), {}, x, y, z=Z)
     with pytest.raises(ValueError, match="num_paths is 0, wanted at least 1"):
         dgp.diffusion_paths(KEY, Diffusion(two_layers, steps=3), {}, x, y, num_paths=0, z=Z)
