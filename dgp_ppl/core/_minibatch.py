@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -16,6 +15,7 @@ import numpyro
 from jax import lax, random
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Int
+from numpyro import handlers
 from numpyro.primitives import Messenger
 
 from dgp_ppl._checks import check_count
@@ -23,7 +23,8 @@ from dgp_ppl._partition import Streamed, shape_of
 from dgp_ppl._typing import AnyArray, PRNGKey
 
 __all__ = [
-    "minibatch", "padded", "real_rows", "rows_on", "stratified", "stratified_rows", "whole_plates",
+    "minibatch", "padded", "real_rows", "recorded", "rows_on", "stratified", "stratified_rows",
+    "whole_plates",
 ]  # fmt: skip
 
 
@@ -33,6 +34,7 @@ class _RowContext(NamedTuple):
     mesh: Mesh | None = None  # the devices that the rows are divided among
     num_real: Any = None  # number of rows that are not padding; None without padding
     real: Array | None = None  # of the minibatch at hand, [B]; None if all rows are real
+    calls: list[tuple[Any, int | None]] | None = None  # arrays and batch_size of each call so far
 
 
 _PLAIN = _RowContext()
@@ -48,29 +50,36 @@ def _with_context(**fields: Any) -> Iterator[None]:
         _context.reset(token)
 
 
-@partial(jax.jit, static_argnums=(1, 2))
-def stratified_rows(key: PRNGKey, size: int, subsample_size: int) -> Int[Array, " B"]:
+def stratified_rows(key: PRNGKey, size: Any, subsample_size: int) -> Int[Array, " B"]:
     """Draw B distinct rows of N, each with the same probability, in O(B) time.
 
     Each of B strata of consecutive rows contributes one row. So minibatch bounds are unbiased.
     Their variance is close to the variance of sampling without replacement, and smaller if
-    neighbouring rows are similar.
+    neighbouring rows are similar. N may be traced; then B is below 65,536.
     """
+    return (_of_strata if isinstance(size, int) else _of_strata_of_any)(key, size, subsample_size)
+
+
+def _drawn(key: PRNGKey, size: Any, subsample_size: int) -> Int[Array, " B"]:
     # If B divides N, number i is of the rows from i N/B to (i + 1) N/B. If not, strata differ in
     # size, and a random rotation before gives every row the probability B/N all the same.
     bits = random.bits(key, (subsample_size + 2,), jnp.uint32)
+    number = np.uint64 if isinstance(size, int) else np.uint32
+    count, parts = np.arange(subsample_size + 1, dtype=number), number(subsample_size)
+    size = number(size) if isinstance(size, int) else jnp.asarray(size, jnp.uint32)
+    edges = count * (size // parts) + count * (size % parts) // parts
+    start, widths = (a.astype(np.uint32) for a in (edges[:-1], edges[1:] - edges[:-1]))
+    even, size = size % parts == 0, size.astype(np.uint32)
     # A random word modulo n is off uniform by n / 2³²; the sum of two by the square of that.
-    if size % subsample_size == 0:
-        width = np.uint32(size // subsample_size)
-        start = width * np.arange(subsample_size, dtype=np.uint32)
-        row = start + (bits[:-2] % width + bits[-1] % width) % width
-    else:
-        edges = (np.arange(subsample_size + 1, dtype=np.int64) * size) // subsample_size
-        start, widths = edges[:-1].astype(np.uint32), np.diff(edges).astype(np.uint32)
-        shift = bits[-1] % np.uint32(size) + bits[-2] % np.uint32(size)
-        row = start + bits[:-2] % widths + shift % np.uint32(size)
-        row = jnp.where(row < size, row, row - np.uint32(size))
-    return jnp.asarray(row, jnp.int32)
+    unmoved = start + (bits[:-2] % widths + bits[-1] % widths) % widths
+    shift = bits[-1] % size + bits[-2] % size
+    row = start + bits[:-2] % widths + shift % size
+    moved = jnp.where(row < size, row, row - size)
+    return jnp.asarray(jnp.where(even, unmoved, moved), jnp.int32)
+
+
+_of_strata = jax.jit(_drawn, static_argnums=(1, 2))
+_of_strata_of_any = jax.jit(_drawn, static_argnums=2)
 
 
 class stratified(Messenger):  # noqa: N801 - a handler, named as NumPyro's are
@@ -79,17 +88,27 @@ class stratified(Messenger):  # noqa: N801 - a handler, named as NumPyro's are
     NumPyro draws a plate's rows by a Fisher-Yates scan on CPU. With thousands of rows this takes
     longer than a training step of a deep GP.
 
+    Args:
+        num_real: number of the rows that are not padding, from which it draws; None for all.
+
     Attributes:
         drawn: the rows that were drawn last; None if another handler gave them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, num_real: Any = None) -> None:
         super().__init__()
+        self.num_real = num_real
         self.drawn: Array | None = None
 
     def process_message(self, msg: Any) -> None:
         if msg["type"] == "plate":
             msg["fn"] = self._draw
+
+    def drawn_from(self, size: int, subsample_size: int) -> Any:
+        """Return the number of the first rows that a minibatch is drawn from."""
+        if self.num_real is None:
+            return size
+        return jnp.where(self.num_real < subsample_size, size, self.num_real)
 
     def _draw(self, size: int, subsample_size: int, rng_key: PRNGKey | None = None) -> Array:
         if rng_key is None:
@@ -98,6 +117,7 @@ class stratified(Messenger):  # noqa: N801 - a handler, named as NumPyro's are
                 "under numpyro.handlers.seed or through SVI. NUTS and HMC need all rows: leave out "
                 "batch_size"
             )
+        size = self.drawn_from(size, subsample_size)
         self.drawn = rows = stratified_rows(rng_key, size, subsample_size)
         return rows
 
@@ -136,11 +156,18 @@ def rows_on(mesh: Mesh) -> AbstractContextManager[None]:
 def padded(num_rows: Any) -> AbstractContextManager[None]:
     """Take only the first rows of data plates for real; the rows behind them are padding.
 
-    Within the plate `observe` masks the padding. The plate keeps its size: a minibatch has padding
-    as often as the data have, so its bound remains unbiased. The number of real rows may be traced;
-    None means that there is no padding.
+    Within the plate `observe` masks the padding. A minibatch is drawn from the real rows, if they
+    are enough, and scaled by their number. The number may be traced; None: there is no padding.
     """
     return _with_context(num_real=num_rows)
+
+
+@contextlib.contextmanager
+def recorded() -> Iterator[list[tuple[tuple[Any, ...], int | None]]]:
+    """Collect the arrays and the ``batch_size`` of each call of `minibatch`."""
+    calls: list[tuple[tuple[Any, ...], int | None]] = []
+    with _with_context(calls=calls):
+        yield calls
 
 
 def real_rows() -> Array | None:
@@ -215,6 +242,13 @@ def minibatch(
             if there is no random key to draw a minibatch with; for arrays of a source, if
             the call has another `batch_size`, or all rows are wanted.
     """
+    context = _context.get()
+    if context.calls is not None:
+        context.calls.append((arrays, batch_size))
+    # A source whose rows are all here is an array.
+    arrays = tuple(
+        a.rows if isinstance(a, Streamed) and len(a.rows) == len(a) else a for a in arrays
+    )
     shapes = [None if a is None else shape_of(a) for a in arrays]
     sizes = {shape[0] for shape in shapes if shape}
     if len(sizes) != 1:
@@ -228,7 +262,8 @@ def minibatch(
         check_count("minibatch", "batch_size", batch_size)
     subsample = None if batch_size is None or batch_size >= size else int(batch_size)
     streamed = next((a for a in arrays if isinstance(a, Streamed)), None)
-    handler = stratified() if streamed is None else _rows_at_hand(streamed.numbers)
+    num_real = context.num_real
+    handler = stratified(num_real) if streamed is None else _rows_at_hand(streamed.numbers)
     if streamed is not None:
         _check_rows(len(streamed.rows), batch_size)
     with handler:
@@ -245,8 +280,12 @@ def minibatch(
             return a if a is None or whole else _taken(a, rows, drawn)
 
         taken = tuple(map(taken_from, arrays))
-        num_real = _context.get().num_real
-        with _with_context(real=None if num_real is None else jnp.asarray(rows) < num_real):
+        with contextlib.ExitStack() as within:
+            if num_real is not None:
+                if isinstance(handler, stratified) and rows is handler.drawn:
+                    share = jnp.asarray(handler.drawn_from(size, len(rows)), float) / size
+                    within.enter_context(handlers.scale(scale=share))
+                within.enter_context(_with_context(real=jnp.asarray(rows) < num_real))
             yield taken[0] if len(taken) == 1 else taken
 
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 
+from dgp_ppl._partition import shape_of
 from dgp_ppl._typing import AnyArray, Inputs
 from dgp_ppl.core import minibatch
 from dgp_ppl.kernels import SquaredExponential
@@ -82,7 +83,7 @@ def gplvm(
     if x is None and y is None:
         raise ValueError("gplvm: x and y are None; to draw y for N rows pass x = jnp.zeros((N, 0))")
     check_inducing("gplvm", z)
-    known = 0 if x is None else jnp.shape(x)[-1]
+    known = 0 if x is None else shape_of(x)[-1]
     if (num := z[0].shape[-1] - known) < 1:
         raise ValueError(
             f"gplvm: z has {[a.shape for a in z]} for {known} known inputs; wanted more than "

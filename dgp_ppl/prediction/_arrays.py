@@ -1,4 +1,4 @@
-"""Padded arrays, and results in NumPy or, while a transformation traces them, in JAX."""
+"""Blocks of rows, and results in NumPy or, while a transformation traces them, in JAX."""
 
 from __future__ import annotations
 
@@ -13,9 +13,13 @@ from jaxtyping import Array
 from dgp_ppl._checks import bad_rows, is_traced
 
 
-def pad(a: Array, size: int) -> Array:
-    """Extend an array to `size` rows by repeating the last one."""
-    return jnp.pad(a, [(0, size - len(a))] + [(0, 0)] * (a.ndim - 1), mode="edge")
+def block(a: Any, start: int, size: int) -> Array:
+    """Return so many rows of an array from one on; behind its end the last one is repeated."""
+    rows = a[start : start + size]
+    # NumPy compiles nothing for another number of rows.
+    xp = namespace(rows)
+    widths = [(0, size - len(rows))] + [(0, 0)] * (rows.ndim - 1)
+    return jnp.asarray(xp.pad(rows, widths, mode="edge"))
 
 
 def namespace(*trees: Any) -> ModuleType:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
@@ -24,6 +23,7 @@ from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference import Chains
 from dgp_ppl.inference._params import checked_params
+from dgp_ppl.inference.programs._rows import arrays_with_rows
 from dgp_ppl.inference.samplers._chains import draws_of
 from dgp_ppl.prediction._passes import ForwardPass
 from dgp_ppl.prediction._prediction import Prediction
@@ -32,6 +32,7 @@ from dgp_ppl.standardize import Standardizer
 __all__ = ["predict"]
 
 _MAX_ROWS = 100_000  # rows times passes in memory at once
+_FEW, _MANY = 32, 1024  # rows of programs; more than many rows run in blocks of many
 
 
 def predict(
@@ -52,7 +53,8 @@ def predict(
 
     Each of `num_samples` passes draws the hidden layers and keeps the last layer's Gaussian in
     closed form. The prediction is therefore a mixture of `num_samples` distributions of y. Nothing
-    is computed before it is needed, and rows are processed in chunks::
+    is computed before it is needed, and rows are processed in chunks of few sizes, for each of
+    which a program is compiled once::
 
         p = dgp.predict(key, model, guide, fit.params, x_test)
         p.mean, p.interval(0.9), p.log_prob(y_test)
@@ -72,7 +74,7 @@ def predict(
         x: test inputs, [N, D]; in the units of the data if there is a `standardizer`. They may
             have more axes, [N, ..., D], if the model takes such inputs.
         *args: further arguments of the model. Arrays with one row per row of x, such as an
-            exposure, are divided into the same chunks.
+            exposure, are divided into the same chunks: those that it hands to `minibatch`.
         num_samples: number of passes S. With `posterior_samples`, at most this many draws are
             used, evenly spaced.
         standardizer: the `Standardizer` of the training data. Inputs and predictions are then in
@@ -80,7 +82,7 @@ def predict(
         posterior_samples: draws of the latent sites, instead of a guide: `Chains` or NumPyro's
             `MCMC`, whose chains contribute equally many draws each, or its ``get_samples()``.
         site: the observed site; its distribution must be an `observe`.
-        chunk_size: rows in memory at once; by default 100,000 / S.
+        chunk_size: most rows in memory at once; by default 100,000 / S.
         **kwargs: keyword arguments of the model.
 
     Returns:
@@ -138,21 +140,20 @@ def predict(
     # A prior, and a sampler that was given no params, have their initial values.
     initial = guide is None and (not draws or params == {})
     params = checked_params("predict", params, model, guide, call, new_rows=True, prior=initial)
+    by_row, most = arrays_with_rows("predict", model, call)
     partition, data = Partition.split(model, Call(args, kwargs), guide)
-    # Positional arrays with one row per row of x are divided into its chunks.
-    by_row = jax.tree.map(lambda a: False, data)._replace(
-        args=jax.tree.map(lambda a: a.shape[:1] == (len(inputs),), data.args)
-    )
+    block = _FEW if len(inputs) <= _MANY else _MANY
+    block = block if block <= most else len(inputs)
     return Prediction(
         key=key,
         forward_pass=ForwardPass(partition, site),
         params=params,
         data=data,
-        by_row=by_row,
+        by_row=by_row._replace(args=by_row.args[1:]),
         x=inputs,
         draws=draws,
         num_samples=num_samples,
-        chunk_size=min(len(inputs), chunk_size or max(1, _MAX_ROWS // num_samples)),
+        chunk_size=min(block, chunk_size or max(1, _MAX_ROWS // num_samples)),
         standardizer=standardizer,
         chains=chains,
     )

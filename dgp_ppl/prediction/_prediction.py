@@ -33,7 +33,7 @@ from dgp_ppl.inference.runs._summary import Summarized
 from dgp_ppl.likelihoods import Mixture
 from dgp_ppl.metrics import crps_gaussian_mixture, crps_samples
 from dgp_ppl.prediction import _functionals as functionals
-from dgp_ppl.prediction._arrays import check_no_nan, namespace, pad, to_host
+from dgp_ppl.prediction._arrays import block, check_no_nan, namespace, to_host
 from dgp_ppl.prediction._passes import ForwardPass, function_passes, predictive_passes
 from dgp_ppl.standardize import Standardizer
 
@@ -247,13 +247,13 @@ class Prediction(Summarized, Portable):
         keys = random.split(self.key, self.num_noise or self.num_samples)
         if self.num_noise:
             keys = keys[np.arange(self.num_samples) % self.num_noise]
+        rows = jax.tree.map(lambda a, own: to_host(a, None) if own else a, self.data, self.by_row)
+        inputs = to_host(self.x, None)
         for start in range(0, total, size):
             mixtures = self._cache.get(start)
             if mixtures is None:
-                stop = min(start + size, total)
-                x = pad(self.x[start:stop], size)
-                chunk = lambda a, own: pad(a[start:stop], size) if own else a  # noqa: B023, E731
-                data = jax.tree.map(chunk, self.data, self.by_row)
+                chunk = lambda a, own: block(a, start, size) if own else a  # noqa: B023, E731
+                data, x = jax.tree.map(chunk, rows, self.by_row), block(inputs, start, size)
                 mixtures = predictive_passes(
                     self.forward_pass, keys, self.draws, self.params, data, x, start
                 )
@@ -296,7 +296,7 @@ class Prediction(Summarized, Portable):
         """
         values = []
         for rows, mixtures in self.components():
-            chunk = [pad(jnp.asarray(a[rows]), self.chunk_size) for a in arrays]
+            chunk = [block(a, rows.start, self.chunk_size) for a in arrays]
             if with_row:
                 chunk.append(jnp.asarray(rows.start))
             found = to_host(function(mixtures, *chunk))

@@ -222,8 +222,8 @@ def _refuse_row_sites(caller: str, sites: Sites, to: str) -> None:
             )
 
 
-def check_padding(caller: str, model: Model, call: Call) -> None:
-    """Raise a ValueError if padding of the rows would count in a model's density."""
+def check_padding(caller: str, model: Model, call: Call) -> Sites:
+    """Return a model's sites; raise a ValueError if padding of rows would count in its density."""
     with padded(1):
         sites = survey(whole_plates(model), call)
     _refuse_row_sites(caller, sites, "padded data")
@@ -240,6 +240,7 @@ def check_padding(caller: str, model: Model, call: Call) -> None:
                 f"{caller}: num_rows is given, and site {name!r} does not leave padding out, "
                 "wanted dgp_ppl.observe called within dgp_ppl.minibatch; call fit for each data set"
             )
+    return sites
 
 
 def _check_values(

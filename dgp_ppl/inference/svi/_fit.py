@@ -18,12 +18,13 @@ from numpyro.infer.svi import SVIState
 
 from dgp_ppl._checks import check_count, check_counts, check_key, check_program, checked_call
 from dgp_ppl._errors import DataError, Interrupted
-from dgp_ppl._partition import TRACING, CallArrays, Partition
+from dgp_ppl._partition import TRACING, CallArrays
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.datasets.rows import Rows
 from dgp_ppl.datasets.rows._order import seed_of
 from dgp_ppl.inference._params import checked_params, set_up_guide
 from dgp_ppl.inference.programs._data import check_data, explain_data, row_check
+from dgp_ppl.inference.programs._rows import split_padded
 from dgp_ppl.inference.runs._checkpoint import RunFolder, folder_of
 from dgp_ppl.inference.svi._choice import BOUND_DRAWS, bound_losses, first_states, train
 from dgp_ppl.inference.svi._ending import warn_of_bad_ending
@@ -177,7 +178,7 @@ def fit(
                 contextlib.closing(Feed(call, *source, position, steps, most))
             )
             call = feed.call
-        problem = Problem.set_up("fit", key, model, guide, call, **options)
+        problem = Problem.set_up("fit", key, model, guide, call, pad=devices is None, **options)
         loop, data, num_data = problem.loop, problem.data, problem.num_data
         if feed is not None:
             data = feed.start(data, problem.check_rows)
@@ -268,7 +269,7 @@ def evaluate(
         call, put_rows = random_feed(key, call, *source, num_draws)
     call, sites = check_data("evaluate", model, call)
     set_up_guide(key, guide, call, model, sites)
-    partition, data = Partition.split(model, call, guide)
+    partition, data = split_padded(model, call, guide)
     if put_rows is not None:
         data = put_rows(data, row_check("evaluate", model, call, sites))
     objective = checked_loss("evaluate", guide, loss) or bound_loss(guide)

@@ -128,17 +128,18 @@ def _run(
         )
     problem = Problem.set_up(
         caller, keys[0], model, guide, part(0), steps=steps, learning_rate=learning_rate,
-        optimizer=optimizer, loss=loss, start=start,
+        optimizer=optimizer, loss=loss, start=start, pad=not each,
     )  # fmt: skip
     for i in range(1, num) if each else ():
         check_data(caller, model, part(i))
-    _, data = Partition.split(model, call, guide)
-    axes = [*jax.tree.leaves(stacked), *(False for _ in jax.tree.leaves(data.guide))]
+    data = Partition.split(model, call, guide)[1] if each else problem.data
+    axes = [*jax.tree.leaves(stacked), *(False for _ in jax.tree.leaves(data[2:]))]
     num_data: Any = problem.num_data
     if num_rows is not None:
         num_data = _checked_num_rows(caller, num_rows, num, problem.num_data)
         check_padding(caller, model, part(0))
-        data, axes = data._replace(num_rows=jnp.asarray(num_data)), [*axes, True]
+        axes = [*axes[: len(jax.tree.leaves(data[:3]))], True]
+        data = data._replace(num_rows=jnp.asarray(num_data))
     loop = many_fits(problem.loop, tuple(axes), num)
     states = first_states(loop, keys, data, problem.starts, each=several)
     if several and None is not optimizer is start.optimizer:

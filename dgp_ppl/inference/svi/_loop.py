@@ -373,4 +373,5 @@ def losses_of(
     data = at_step(data, number)
     args, kwargs = partition.join(data)
     guide = partition.guide_with(data)
-    return loss.loss(key, params, partition.model, guide, *args, **kwargs)
+    with padded(data.num_rows):
+        return loss.loss(key, params, partition.model, guide, *args, **kwargs)

@@ -21,7 +21,7 @@ from numpyro.distributions.util import scale_and_mask
 from numpyro.infer.elbo import ELBO
 from numpyro.primitives import Messenger
 
-from dgp_ppl._checks import check_choice, check_count
+from dgp_ppl._checks import check_choice, check_count, is_traced
 from dgp_ppl._partition import ComparedByFields
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core._handover import handover_of, with_handover
@@ -135,7 +135,9 @@ class _Objective(ComparedByFields, ELBO):
             )
         scale = plates[self.plate]["args"][0] / len(plates[self.plate]["value"])
         for name, site in local.items():
-            found = 1.0 if site["scale"] is None else site["scale"]
+            found: Any = 1.0 if site["scale"] is None else site["scale"]
+            if is_traced(found):  # of padded data, whose number of rows is traced
+                return found
             if not isinstance(found, int | float) or found != scale:
                 raise ValueError(
                     f"{self._name}: site {name!r} is scaled by {found}, wanted N/B = {scale} "

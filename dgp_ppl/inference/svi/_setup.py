@@ -25,6 +25,7 @@ from dgp_ppl.inference._params import set_up_guide
 from dgp_ppl.inference.guides import LayerGuide
 from dgp_ppl.inference.programs._data import RowCheck, check_data, explain_data, row_check
 from dgp_ppl.inference.programs._optimizer import default_optimizer
+from dgp_ppl.inference.programs._rows import split_padded
 from dgp_ppl.inference.svi._feed import at_step
 from dgp_ppl.inference.svi._loop import Failure, ManyFits, Outcome, TrainingLoop, training_loop
 from dgp_ppl.likelihoods import Observed
@@ -67,8 +68,9 @@ class Problem:
         optimizer: Any,
         loss: ELBO | None,
         start: Start | Sequence[Start],
+        pad: bool = True,
     ) -> Problem:
-        """Check the arguments of a fit, and build its loop."""
+        """Check the arguments of a fit, and build its loop; `pad` its rows where they can be."""
         check_positive(caller, "learning_rate", learning_rate)
         wanted = "an optax optimiser, such as optax.adam(0.01), or None"
         check_kind(caller, "optimizer", optimizer, _OPTIMIZERS, wanted)
@@ -85,7 +87,7 @@ class Problem:
             {} if a is None else params_of(caller, a, name)
             for a, name in zip(given, names, strict=True)
         ]
-        partition, data = Partition.split(model, call, guide)
+        partition, data = (split_padded if pad else Partition.split)(model, call, guide)
         model_params = frozenset(n for n, s in sites.items() if s["type"] == "param")
         if optimizer is None:
             optimizer = guide_optimizer(

@@ -1,0 +1,191 @@
+"""Which arguments of a model have a row for each row of the data, and their padding.
+
+An array that the model hands to `dgp_ppl.minibatch` has rows. Programs are compiled for numbers of
+rows, so calls that differ in it share one if the rows are padded.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from dgp_ppl._partition import Call, CallArrays, Partition, Streamed, alone
+from dgp_ppl._typing import Model
+from dgp_ppl.core._minibatch import padded, recorded, whole_plates
+from dgp_ppl.inference.programs._data import check_padding
+from dgp_ppl.inference.programs._handlers import survey
+
+_LEAST_WIDTH = 32  # of the steps between the numbers of rows that fits are padded to
+
+_Numbers = frozenset[int]  # of arrays among the leaves of a `CallArrays`
+
+
+@dataclasses.dataclass(frozen=True)
+class _Shapes:
+    """The shapes of a call's arrays. Calls are equal if they differ in their numbers of rows."""
+
+    treedef: Any
+    leaves: tuple[tuple[bool, tuple[int, ...], Any], ...]  # whether it is as long as x; the rest
+    num_args: int  # of positional arguments
+    size: int = dataclasses.field(compare=False)
+
+    @staticmethod
+    def of(data: CallArrays, size: int) -> _Shapes:
+        leaves, treedef = jax.tree.flatten(data)
+        num = len(jax.tree.leaves((data.args, data.kwargs)))  # the guide's arrays come after these
+        is_long = [i < num and jnp.shape(a)[:1] == (size,) for i, a in enumerate(leaves)]
+        found = [(n, jnp.shape(a)[n:], a.dtype) for n, a in zip(is_long, leaves, strict=True)]
+        num_args = len(jax.tree.leaves(data.args))
+        return _Shapes(treedef, tuple(found), num_args, max(size, 2))  # one row would broadcast
+
+    @property
+    def long(self) -> _Numbers:
+        """The arrays that are as long as x."""
+        return frozenset(i for i, (is_long, *_) in enumerate(self.leaves) if is_long)
+
+    def run(self, function: Callable[[CallArrays], Any], longer: _Numbers = frozenset()) -> None:
+        """Run a function of these arrays on shapes, where some have one row more."""
+
+        def run(data: CallArrays) -> None:
+            function(data)
+
+        arrays = [
+            jax.ShapeDtypeStruct((*[self.size + (i in longer)] * is_long, *shape), dtype)
+            for i, (is_long, shape, dtype) in enumerate(self.leaves)
+        ]
+        with alone():
+            jax.eval_shape(run, self.treedef.unflatten(arrays))
+
+
+@lru_cache(maxsize=64)
+def _taken(partition: Partition, shapes: _Shapes) -> tuple[_Numbers, frozenset[int]]:
+    """Return which arrays the model hands to `minibatch`, and the sizes of minibatches."""
+    taken, sizes = set(), set()
+
+    def run(data: CallArrays) -> None:
+        numbers = {id(a): i for i, a in enumerate(jax.tree.leaves(data))}
+        with recorded() as calls:
+            survey(whole_plates(partition.model), partition.join(data))
+        for arrays, batch_size in calls:
+            taken.update(numbers[id(a)] for a in arrays if id(a) in numbers)
+            sizes.update([] if batch_size is None else [batch_size])
+
+    shapes.run(run)
+    return frozenset(taken) & shapes.long, frozenset(sizes)
+
+
+def _runs(program: Callable[[CallArrays], Any], shapes: _Shapes, longer: _Numbers) -> bool:
+    """Return whether a program runs if these arrays have one row more."""
+    try:
+        shapes.run(program, longer)
+    except Exception:  # whatever a model raises
+        return False
+    return True
+
+
+def _hidden(partition: Partition, data: CallArrays, taken: _Numbers) -> Call:
+    """Return the call with arrays whose rows `minibatch` alone can take."""
+    rows = {id(a) for i, a in enumerate(jax.tree.leaves(data)) if i in taken}
+    hide = lambda a: Streamed(a, jnp.arange(len(a)), len(a)) if id(a) in rows else a  # noqa: E731
+    return Call(*jax.tree.map(hide, tuple(partition.join(data))))
+
+
+@lru_cache(maxsize=64)
+def _with_rows(partition: Partition, shapes: _Shapes) -> tuple[_Numbers, _Numbers, bool]:
+    """Return which arrays have rows, which of them need not, and whether x can have more rows."""
+    program = whole_plates(partition.model)
+    taken, _ = _taken(partition, shapes)
+
+    def is_whole(numbers: _Numbers) -> bool:
+        joined = lambda data: survey(program, partition.join(data))  # noqa: E731
+        return _runs(joined, shapes, shapes.long - numbers)
+
+    whole = shapes.long - taken - {0}
+    if whole and not is_whole(whole):
+        whole = frozenset(i for i in whole if is_whole(frozenset([i])))
+    if 0 in taken:
+        rows, hidden = (
+            shapes.long - whole,
+            lambda data: survey(program, _hidden(partition, data, taken)),
+        )
+        return rows, frozenset(), _runs(hidden, shapes, rows)
+    # Such a model may take rows by their numbers, which fits any length.
+    rows = frozenset(i for i in shapes.long if i < shapes.num_args)
+    return rows, rows & whole, False
+
+
+def arrays_with_rows(caller: str, model: Model, call: Call) -> tuple[CallArrays, float]:
+    """Return which arrays of a call have a row for each row of x, its first argument.
+
+    They are the arrays that the model hands to `minibatch` with x, and those without which it fails
+    where x is longer. If it does not hand over x, all positional arguments as long as x have rows,
+    with a warning where they need not. Also returns the most rows that the model takes.
+    """
+    partition, data = Partition.split(model, call)
+    shapes = _Shapes.of(data, len(call.args[0]))
+    rows, unsure, can_pad = _with_rows(partition, shapes)
+    for i in unsure:
+        text = (
+            f"{caller}: argument {i} has as many entries as x has rows, and is taken for one entry "
+            "per row; hand it to dgp_ppl.minibatch together with x, or if it is none, pass it by "
+            "keyword"
+        )
+        warnings.warn(text, UserWarning, stacklevel=3)
+    leaves, treedef = jax.tree.flatten(data)
+    most = min(_taken(partition, shapes)[1], default=math.inf) if can_pad else len(call.args[0])
+    return treedef.unflatten([i in rows for i in range(len(leaves))]), most
+
+
+@lru_cache(maxsize=64)
+def _can_pad(partition: Partition, shapes: _Shapes, taken: _Numbers) -> bool:
+    """Return whether model and guide use these arrays in `minibatch` alone, and skip padding."""
+
+    def program(data: CallArrays) -> None:
+        call = _hidden(partition, data, taken)
+        sites = check_padding("fit", partition.model, call)
+        # Some objectives compare the scales of sites with the number of rows.
+        if any(s["scale"] not in (None, 1) for s in sites.values() if s["type"] == "sample"):
+            raise ValueError("a site is scaled")
+        with padded(1):
+            survey(partition.guide_with(data), call)
+
+    return _runs(program, shapes, taken)
+
+
+def padded_size(num: int) -> int:
+    """Return the number of rows that so many are padded to: by 31, or an eighth of them, at most.
+
+    >>> [padded_size(n) for n in (5, 70, 96, 97, 900)]
+    [32, 96, 96, 128, 960]
+    """
+    width = max(_LEAST_WIDTH, 1 << (num // 8).bit_length() - 1) if num >= 8 else _LEAST_WIDTH
+    return -(-num // width) * width
+
+
+def split_padded(model: Model, call: Call, guide: Any) -> tuple[Partition, CallArrays]:
+    """Return `Partition.split` of a call, with padding of its rows if the programs skip it."""
+    partition, data = Partition.split(model, call, guide)
+    x = call.inputs
+    if not isinstance(x, jax.Array | np.ndarray) or isinstance(x, Tracer) or not x.ndim:
+        return partition, data
+    shapes = _Shapes.of(data, len(x))
+    taken, batch_sizes = _taken(partition, shapes)
+    if not taken or not _can_pad(partition, shapes, taken):
+        return partition, data
+    # All rows stay all rows.
+    size = min([padded_size(len(x)), *(b for b in batch_sizes if b >= len(x))])
+    leaves, treedef = jax.tree.flatten(data)
+    for i in taken:
+        rows = np.asarray(leaves[i])
+        leaves[i] = jnp.asarray(np.concatenate([rows, np.repeat(rows[-1:], size - len(x), axis=0)]))
+    data = treedef.unflatten(leaves)._replace(num_rows=np.asarray(len(x), np.int32))
+    return partition, data

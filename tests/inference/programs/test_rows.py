@@ -1,0 +1,149 @@
+"""Arguments with rows, padded fits, and programs that calls with other numbers of rows share."""
+
+import logging
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro import handlers
+from support import fits
+from support.helpers import KEY
+
+import dgp_ppl as dgp
+from dgp_ppl._partition import Call, Partition
+from dgp_ppl.inference.programs._rows import arrays_with_rows, split_padded
+from dgp_ppl.inference.svi import _setup
+from dgp_ppl.models import deep_gp, gplvm, svgp
+
+X, Y, Z = (np.asarray(a) for a in (fits.X, fits.Y, fits.Z))
+
+
+def layer(z):
+    return dgp.gp("f", dgp.kernels.SquaredExponential.learned("f", 1), z)
+
+
+def shifted(x, shift, y=None, *, z, batch_size=None):
+    """A model with an array that has nothing to do with rows."""
+    f = layer(z)
+    with dgp.minibatch(x, y, batch_size=batch_size) as (x, y):
+        mean = f(x) + jnp.sum(shift)
+        numpyro.sample("y", dgp.observe(mean, lambda f: dist.Normal(f, 0.1)), obs=y)
+
+
+def compiled(caplog, run):
+    """Return the names of the programs that a function compiles."""
+    caplog.clear()
+    with caplog.at_level(logging.WARNING), jax.log_compiles():
+        run()
+    return [r.getMessage().split()[1] for r in caplog.records if r.msg.startswith("Compiling")]
+
+
+def test_refits_and_predictions_with_another_number_of_rows_compile_nothing(caplog):
+    guide, shift, found = dgp.MeanField(shifted), jnp.ones(3), []
+
+    def refit(rows):
+        x, y = X[:rows], Y[:rows]
+        found.append(
+            dgp.fit(KEY, shifted, guide, x, shift, y, z=Z, steps=12, progress=False, batch_size=4)
+        )
+        dgp.evaluate(KEY, shifted, guide, found[-1], x, shift, y, z=Z, batch_size=4)
+
+    def predict(rows):
+        p = dgp.predict(KEY, shifted, guide, found[-1], X[:rows], shift, z=Z, num_samples=4)
+        return p.mean, p.interval(), p.log_prob(Y[:rows])
+
+    for run, name in ((refit, "jit(run_chunk)"), (predict, "jit(predictive_passes)")):
+        assert compiled(caplog, lambda run=run: run(12)).count(name) == 1
+        for rows in (3 if run is predict else 11, 13, 20):
+            # Arrays that reach the device in another shape are no programs of a model.
+            left = set(compiled(caplog, lambda run=run, rows=rows: run(rows)))
+            assert left <= {"jit(stage)", "jit(convert_element_type)"}
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("batch_size", [None, 7])
+def test_padding_does_not_change_a_fit(monkeypatch, batch_size):
+    def fit():
+        return dgp.fit(
+            KEY, deep_gp, dgp.MeanField(deep_gp), X, Y, z=(Z, Z), steps=4, progress=False,
+            batch_size=batch_size,
+        )  # fmt: skip
+
+    padded = fit()  # later, Adam turns rounding of gradients of 0 into steps
+    monkeypatch.setattr(_setup, "split_padded", Partition.split)
+    np.testing.assert_allclose(padded.losses, fit().losses, rtol=1e-8)
+
+
+def centred(x, y, *, z):
+    svgp(x - x.mean(), y, z=z)
+
+
+def inducing_rows(x, y, *, z):
+    svgp(x, y, z=x)
+
+
+def with_factor(x, y, *, z):
+    svgp(x, y, z=z)
+    numpyro.factor("prior", 1.0)
+
+
+def tempered(x, y, *, z):
+    with handlers.scale(scale=0.5):
+        svgp(x, y, z=z)
+
+
+def test_what_uses_rows_elsewhere_is_not_padded():
+    def num_rows(model, guide=None, rows=20, **kwargs):
+        call = Call((X[:rows], Y[:rows]), {"z": Z} | kwargs)
+        guide = dgp.MeanField(model) if guide is None else guide
+        dgp.inference.LayerGuide.find_sites(guide, call) if hasattr(guide, "find_sites") else None
+        data = split_padded(model, call, guide)[1]
+        return data.num_rows, len(data.args[0])
+
+    assert num_rows(svgp) == (20, 32)
+    assert num_rows(svgp, rows=20, batch_size=20) == (20, 20)
+    assert num_rows(svgp, rows=20, batch_size=25) == (20, 25)
+    for model in (centred, inducing_rows, with_factor, tempered):
+        assert num_rows(model) == (None, 20)
+    assert num_rows(svgp, lambda x, y, *, z: numpyro.param("a", jnp.sum(x))) == (None, 20)
+    latent = {"z": [np.c_[Z, Z]]}
+    assert num_rows(gplvm, **latent) == (None, 20)
+
+
+def looked_up(x, table, y=None, *, z):
+    """A model of its own plate, whose rows take the table's entries by their numbers."""
+    f = layer(z)
+    with numpyro.plate("data", len(x)) as rows:
+        mean = f(x) + table[rows]
+        numpyro.sample("y", dgp.observe(mean, lambda f: dist.Normal(f, 0.1)), obs=y)
+
+
+def exposed(x, exposure, *, z):
+    f = layer(z)
+    with dgp.minibatch(x) as x:
+        numpyro.sample("y", dgp.observe(f(x) * jnp.log(exposure), lambda f: dist.Normal(f, 0.1)))
+
+
+def test_rows_are_what_minibatch_takes():
+    def found(model, extra, **kwargs):
+        by_row, most = arrays_with_rows("predict", model, Call((X, extra), {"z": Z} | kwargs))
+        return by_row.args, by_row.kwargs["z"], most
+
+    entries = jnp.ones(len(X))
+    assert found(shifted, entries) == ((True, False), False, np.inf)
+    assert found(shifted, entries, z=X, batch_size=50) == ((True, False), False, 50)
+    assert found(exposed, entries) == ((True, True), False, np.inf)
+    with pytest.warns(UserWarning, match="argument 1 has as many entries as x has rows"):
+        assert found(looked_up, entries) == ((True, True), False, len(X))
+    assert found(inducing_rows, None)[2] == len(X)
+
+
+def test_a_global_array_as_long_as_the_rows_is_not_cut():
+    def mean(rows):
+        shift = jnp.ones(3)
+        return dgp.predict(KEY, shifted, None, {}, X[:rows], shift, z=Z, num_samples=2).mean
+
+    np.testing.assert_allclose(mean(3), mean(4)[:3], rtol=1e-6)
