@@ -65,9 +65,11 @@ def measure(folder: Path) -> dict[str, Any]:
     deserialize = seconds(lambda: read(exported)[1].out_tree.num_leaves)
     program = jax.jit(read(exported)[1].call)
     rows = raw.astype("float32")
-    of_program = seconds(lambda: program(rows))
+    size = read(exported)[0]["inputs"][0]["shape"][0]
+    blocks = [np.resize(rows[i : i + size], (size, 8)) for i in range(0, ROWS, size)]
+    of_program = seconds(lambda: [program(block) for block in blocks])
     of_predict = seconds(lambda: _values(predict(raw)))
-    found = {n: np.asarray(a, np.float64) for n, a in program(rows[:20]).items()}
+    found = {n: np.asarray(a, np.float64) for n, a in program(blocks[0]).items()}
     single = [_values(predict(raw[i : i + 1])) for i in range(20)]
     twice = [predict(raw[[i, i]]).mean[0] for i in range(20)]
     sd = scale.y_scale

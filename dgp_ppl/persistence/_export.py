@@ -6,7 +6,6 @@ import dataclasses
 import os
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
-from typing import Any
 
 import jax
 import jax.export
@@ -17,10 +16,11 @@ from dgp_ppl._checks import check_kind
 from dgp_ppl._files import versions
 from dgp_ppl.persistence._archive import write_archive
 from dgp_ppl.prediction import Prediction
+from dgp_ppl.prediction._arrays import BLOCK
 from dgp_ppl.prediction._pool import PooledPrediction
 from dgp_ppl.prediction._row_function import row_function
 
-_FORMAT = 1
+_FORMAT = 2
 _MAX_ROUNDING = 1e-4  # of the inputs, in their standard deviations
 _PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
@@ -35,20 +35,23 @@ def export(
 ) -> None:
     """Export a prediction as a program for other inputs, which runs with JAX alone.
 
-    The program maps x [N, D], for any N, to a dict of arrays in the units of the data: ``mean``
-    and ``var`` [N], ``quantiles`` [N, Q], and for classes ``probabilities`` [N, C]. `jax.export`
-    serialises it. The params and the random key are constants of the program. The values of a row
-    depend on that row only: they equal the values of the same prediction at x[i : i + 1]::
+    The program maps x [B, D], a block of B = 32 rows, to a dict of arrays in the units of the data:
+    ``mean`` and ``var`` [B], ``quantiles`` [B, Q], and for classes ``probabilities`` [B, C].
+    `jax.export` serialises it. The params and the random key are constants of the program. The
+    values of a row depend on that row only: they equal the same prediction's at x[i : i + 1]::
 
         dgp.export("price.jaxprogram", dgp.predict(key, model, guide, fit.params, x[:1], z=z))
 
     To run it, with `jax` and `flatbuffers` installed::
 
-        import json, zipfile, jax.export
+        import json, zipfile, jax.export, numpy as np
         with zipfile.ZipFile("price.jaxprogram") as file:
             header = json.loads(file.read("dgp_ppl.json"))
             program = jax.export.deserialize(bytearray(file.read("program")))
-        mean = program.call(x.astype("float32"))["mean"]
+        shape = header["inputs"][0]["shape"]
+        blocks = [np.resize(x[i : i + shape[0]], shape) for i in range(0, len(x), shape[0])]
+        found = [program.call(block.astype("float32"))["mean"] for block in blocks]
+        mean = np.concatenate(found)[: len(x)]
 
     Args:
         path: the file.
@@ -80,9 +83,8 @@ def export(
         raise ValueError(f"export: quantiles is {quantiles}, wanted levels strictly in (0, 1)")
     arrays, owns = jax.tree.leaves(prediction.data), jax.tree.leaves(prediction.by_row)
     by_row = [a for a, own in zip(arrays, owns, strict=True) if own]
-    (rows,) = jax.export.symbolic_shape("rows")
-    inputs = [jax.ShapeDtypeStruct((rows, dim), dtype)]
-    inputs += [jax.ShapeDtypeStruct((rows, *a.shape[1:]), a.dtype) for a in by_row]
+    inputs = [jax.ShapeDtypeStruct((BLOCK, dim), dtype)]
+    inputs += [jax.ShapeDtypeStruct((BLOCK, *a.shape[1:]), a.dtype) for a in by_row]
     program = _at_rows(prediction, levels.tolist())
     row = [jax.ShapeDtypeStruct(a.shape[1:], a.dtype) for a in inputs]
     try:
@@ -101,8 +103,8 @@ def export(
     outputs = jax.tree.unflatten(exported.out_tree, exported.out_avals)
     record = {
         "versions": versions(),
-        "inputs": [{"shape": _text(a.shape), "dtype": str(a.dtype)} for a in inputs],
-        "outputs": {n: _text(a.shape) for n, a in outputs.items()},
+        "inputs": [{"shape": list(a.shape), "dtype": str(a.dtype)} for a in inputs],
+        "outputs": {n: list(a.shape) for n, a in outputs.items()},
         "columns": None if columns is None else [str(c) for c in columns],
         "quantiles": levels.tolist() if "quantiles" in outputs else [],
         "passes": prediction.num_samples,
@@ -141,8 +143,3 @@ def _check_resolution(prediction: Prediction) -> None:
             f"{scale.x_scale[worst]:g}, which {prediction.x.dtype.name} inputs would blur; "
             "subtract a constant from the column before the fit, or export under jax_enable_x64"
         )
-
-
-def _text(shape: Sequence[Any]) -> list[Any]:
-    """Return a shape with JAX's symbolic sizes as texts."""
-    return [n if isinstance(n, int) else str(n) for n in shape]

@@ -12,6 +12,8 @@ from jaxtyping import Array
 
 from dgp_ppl._checks import bad_rows, is_traced
 
+BLOCK = 32  # rows of the programs of predictions
+
 
 def block(a: Any, start: int, size: int) -> Array:
     """Return so many rows of an array from one on; behind its end the last one is repeated."""

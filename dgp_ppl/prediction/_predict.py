@@ -25,6 +25,7 @@ from dgp_ppl.inference import Chains
 from dgp_ppl.inference._params import checked_params
 from dgp_ppl.inference.programs._rows import arrays_with_rows
 from dgp_ppl.inference.samplers._chains import draws_of
+from dgp_ppl.prediction._arrays import BLOCK
 from dgp_ppl.prediction._passes import ForwardPass
 from dgp_ppl.prediction._prediction import Prediction
 from dgp_ppl.standardize import Standardizer
@@ -32,7 +33,7 @@ from dgp_ppl.standardize import Standardizer
 __all__ = ["predict"]
 
 _MAX_ROWS = 100_000  # rows times passes in memory at once
-_FEW, _MANY = 32, 1024  # rows of programs; more than many rows run in blocks of many
+_MANY = 1024  # rows, which run in small blocks; more run in blocks of so many
 
 
 def predict(
@@ -142,7 +143,7 @@ def predict(
     params = checked_params("predict", params, model, guide, call, new_rows=True, prior=initial)
     by_row, most = arrays_with_rows("predict", model, call)
     partition, data = Partition.split(model, Call(args, kwargs), guide)
-    block = _FEW if len(inputs) <= _MANY else _MANY
+    block = BLOCK if len(inputs) <= _MANY else _MANY
     block = block if block <= most else len(inputs)
     return Prediction(
         key=key,
