@@ -44,7 +44,15 @@ from dgp_ppl.inference.samplers import (
     fit_mcem,
     run_mcmc,
 )
-from dgp_ppl.inference.svi import FitResult, FitResults, evaluate, fit, fit_many, fit_program
+from dgp_ppl.inference.svi import (
+    FitResult,
+    FitResults,
+    evaluate,
+    fit,
+    fit_many,
+    fit_program,
+    minimize,
+)
 from dgp_ppl.inference.svi._objectives import ImportanceWeighted, PredictiveELBO
 
 __all__ = [
@@ -55,5 +63,5 @@ __all__ = [
     "MixerScore", "ParallelTempering", "PredictiveELBO", "SplineCoupling", "TransportGuide",
     "VariancePreserving", "adversarial_optimizer", "annealed_evidence", "default_optimizer",
     "diffusion_paths", "evaluate", "fit", "fit_many", "fit_mcem", "fit_program", "freeze",
-    "importance_evidence", "log_mean", "run_mcmc", "transported",
+    "importance_evidence", "log_mean", "minimize", "run_mcmc", "transported",
 ]  # fmt: skip

@@ -1,0 +1,55 @@
+"""Programs in float64 in a process whose JAX has 32 bits."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dgp_ppl._checks import is_traced
+
+__all__ = ["double", "in_precision_of_argument", "single"]
+
+
+def double(tree: Any) -> Any:
+    """Return a tree with its arrays of floats in float64; call it within `jax.enable_x64`."""
+    # NumPy's conversion compiles nothing.
+    wide = lambda a: jnp.asarray(np.asarray(a, np.float64))  # noqa: E731
+    return jax.tree.map(lambda a: wide(a) if _is_float(a) else a, tree)
+
+
+def single(tree: Any) -> Any:
+    """Return a tree of arrays in JAX's default precision."""
+    is_key = lambda a: jnp.issubdtype(a.dtype, jax.dtypes.prng_key)  # noqa: E731
+    return jax.tree.map(lambda a: a if is_key(a) else jnp.asarray(np.asarray(a)), tree)
+
+
+def in_precision_of_argument(position: int) -> Callable[[Any], Any]:
+    """Decorate a program to compute in float64 if all floats of an argument are float64.
+
+    The first argument is static. Results are in JAX's default precision. Traced programs stay as
+    they are.
+    """
+
+    def decorate(program: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(program)
+        def run(static: Any, *arrays: Any) -> Any:
+            dtypes = {a.dtype for a in jax.tree.leaves(arrays[position - 1]) if _is_float(a)}
+            if dtypes != {np.dtype(np.float64)} or is_traced(arrays):
+                return program(static, *arrays)
+            with jax.enable_x64(True):
+                found = program(static, *double(arrays))
+            return single(found)
+
+        return run
+
+    return decorate
+
+
+def _is_float(value: Any) -> bool:
+    is_array = isinstance(value, jax.Array | np.ndarray)
+    return is_array and jnp.issubdtype(value.dtype, np.floating)
