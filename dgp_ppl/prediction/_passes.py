@@ -20,6 +20,7 @@ from dgp_ppl.inference import LayerGuide
 from dgp_ppl.inference.programs._handlers import Sites, data_plates, survey
 from dgp_ppl.inference.runs._blocks import PassProgram
 from dgp_ppl.likelihoods import Mixture, Observed
+from dgp_ppl.linalg._precision import in_precision_of_argument
 
 __all__ = ["ForwardPass", "function_passes", "predictive_passes"]
 
@@ -106,6 +107,7 @@ class ForwardPass:
         return handlers.trace(model).get_trace(*call.args, **call.kwargs)
 
 
+@in_precision_of_argument(3)  # params
 @partial(compiled, static_argnums=0)
 def predictive_passes(
     forward_pass: ForwardPass,
@@ -124,6 +126,7 @@ def predictive_passes(
     return jax.vmap(one)(keys, draws)
 
 
+@in_precision_of_argument(2)
 @PassProgram
 def function_passes(
     static: tuple[ForwardPass, str],
