@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import random
 from numpyro import handlers
 from numpyro.infer import init_to_sample
@@ -20,13 +21,12 @@ from dgp_ppl._partition import TRACING
 from dgp_ppl._typing import Inputs, Params, PRNGKey
 from dgp_ppl.comparison._builders import kernel_maker, observation_arguments
 from dgp_ppl.comparison._method import Fitted, Task, register
-from dgp_ppl.comparison.methods._sparse import fit_collapsed
-from dgp_ppl.inference import evaluate, fit
+from dgp_ppl.comparison.methods._sparse import exact, fit_collapsed
+from dgp_ppl.inference import evaluate, fit, freeze
 
 __all__: list[str] = []  # the methods are in METHODS
 
 _EXACT_ROWS = 2000  # a step of the exact GP costs N^3
-_EXACT_STEPS = 500  # enough for its few hyperparameters
 _NETWORK_RATE = 0.1  # learning rate of the networks relative to the setting's
 _BNN_UNITS = (50,)
 _MEMBERS = 5
@@ -40,7 +40,8 @@ def _linear(task: Task) -> Fitted:
     With a linear kernel and inducing inputs at the unit vectors, the inducing values are the
     weights.
     """
-    return fit_collapsed(task, jnp.eye(task.x.shape[1]), _shared_variance, fixed=True)
+    z = jnp.eye(task.x.shape[1])
+    return fit_collapsed(task, z, _shared_variance, freeze(models.sgpr, {"l1.z": z}), z=z)
 
 
 def _shared_variance(name: str, dim: int) -> Any:
@@ -50,17 +51,15 @@ def _shared_variance(name: str, dim: int) -> Any:
 
 @register("gp", regression_only=True)
 def _gp(task: Task) -> Fitted:
-    """Fit the exact GP, as a sparse GP with inducing inputs at all distinct rows."""
+    """Fit the exact GP, and predict by a sparse GP with inducing inputs at all distinct rows."""
     if len(task.x) > _EXACT_ROWS:
         raise UnsuitableError(
             f"gp: {len(task.x)} training rows, wanted at most {_EXACT_ROWS:,}, as the cost grows "
             "with their cube; use sgpr or dsvi"
         )
-    steps = min(task.setting.steps, _EXACT_STEPS)
-    task = task.with_setting(steps=steps)
     # Repeated rows add nothing, and a singular kernel matrix needs more jitter.
-    distinct = jnp.unique(task.x, axis=0)
-    return fit_collapsed(task, distinct, kernel_maker(task), fixed=True)
+    distinct = jnp.asarray(np.unique(np.asarray(task.x), axis=0))
+    return fit_collapsed(task, distinct, kernel_maker(task), exact)
 
 
 @register("bnn", streams=True)

@@ -1,10 +1,13 @@
 """Collapsed sparse GP regression in a comparison."""
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 from support.comparisons import TINY
 from support.helpers import KEY
 
 import dgp_ppl
+from dgp_ppl.comparison import METHODS, Setting, Task
 from dgp_ppl.inference import evaluate
 
 
@@ -16,3 +19,9 @@ def test_the_collapsed_bound_is_that_of_the_best_inducing_values():
     x, y = scale.inputs(run.x), scale.outputs(run.y)
     elbo, _ = evaluate(KEY, fitted.model, fitted.guide, fitted.result.params, x, y, **fitted.kwargs)
     assert elbo / len(y) == pytest.approx(found.splits[0]["elbo_per_datum"], abs=1e-4)
+
+
+def test_there_are_no_more_inducing_inputs_than_distinct_rows():
+    x = jnp.asarray(np.repeat(np.linspace(-1, 1, 5), 2)[:, None])
+    task = Task(KEY, x, jnp.sin(3 * x[:, 0]), Setting(inducing=8, steps=50))
+    assert METHODS["sgpr"](task).result.params["l1.z"].shape == (5, 1)
