@@ -31,6 +31,7 @@ __all__ = ["minimize"]
 
 _RACE = 20  # iterations of each of several starts
 _LEAST_GAIN = 1e-9  # of an iteration, relative to the loss
+_WINDOW, _LEAST_GAINS = 20, 1e-4  # iterations, and their least gain in nats per row
 _MEMORY = 20  # iterations whose gradients make the curvature
 
 
@@ -57,7 +58,8 @@ def minimize(
         model: a NumPyro model.
         guide: its guide; None for a model without latent sites.
         *args: the model's positional arguments. Arrays of floats become float64.
-        steps: most iterations; it ends when one gains less than 1e-9 of the loss.
+        steps: most iterations. It ends when one gains less than 1e-9 of the loss, or the last 20
+            less than 1e-4 nats per row.
         loss: the objective instead of the guide's; see `fit`.
         start: params to start from, or a list of starts, as in `fit`. Each of a list gets 20
             iterations, and the one whose loss is lowest then goes on.
@@ -138,10 +140,11 @@ class _Descent:
 
     def __init__(self, problem: Problem, key: PRNGKey, state: SVIState) -> None:
         self._loop, self._data, self._key, self._begun = problem.loop, problem.data, key, state
+        self._num_data = problem.num_data
         self._like = double(self._loop.unconstrained(state))
         self._at = np.asarray(ravel_pytree(self._like)[0])
         self.losses = [self._evaluate(self._at)[0]]
-        self._worst = self.losses[0]
+        self._worst, self._is_slow = self.losses[0], False
 
     def _evaluate(self, at: np.ndarray, key: Any = None) -> tuple[float, np.ndarray]:
         key = self._key if key is None else key
@@ -173,7 +176,12 @@ class _Descent:
             self._at = np.array(intermediate_result.x)
             self.losses.append(float(intermediate_result.fun))
             if bar is not None:
-                bar.update(1, f"loss {self.losses[-1]:.6g}")
+                bar.update(1, f"ELBO/datum {-self.losses[-1] / self._num_data:.4f}")
+            first, *others = self.losses[-_WINDOW - 1 :]
+            gain = first - others[-1]
+            if len(others) == _WINDOW and gain < _LEAST_GAINS * self._num_data:
+                self._is_slow = True
+                raise StopIteration
 
         while (left := steps + 1 - len(self.losses)) > 0:
             before = len(self.losses)
@@ -185,7 +193,7 @@ class _Descent:
                 function, self._at, jac=True, method="L-BFGS-B", callback=note, options=options
             )
             # A line search that failed may succeed along the gradient.
-            if found.success or len(self.losses) == before:
+            if found.success or self._is_slow or len(self.losses) == before:
                 return
 
     def state(self) -> SVIState:
