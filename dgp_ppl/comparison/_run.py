@@ -24,6 +24,7 @@ from dgp_ppl.datasets import Dataset, Rows
 from dgp_ppl.datasets._source import RowSource
 from dgp_ppl.inference.runs._summary import Summarized
 from dgp_ppl.inferencedata import to_inferencedata
+from dgp_ppl.linalg._precision import precision_of
 from dgp_ppl.persistence import KeptFit
 from dgp_ppl.prediction import Prediction
 from dgp_ppl.prediction._pool import PooledPrediction
@@ -90,28 +91,30 @@ class Run(Summarized):
         fitted, config = self.fitted, self.config
         passes = config["samples"]
         draws = min(_MAX_DRAWS_PER_PASS * passes, max(passes, _MAX_VALUES // len(self.y)))
-        return to_inferencedata(
-            random.key(config["seed"]), fitted.model, fitted.guide, fitted.result.params,
-            self.x, self.y, posterior_samples=fitted.chains or fitted.draws,
-            standardizer=self.standardizer, num_samples=draws, num_prior_samples=0,
-            test=(self.x_test, self.y_test), result=fitted.result,
-            # LOO leaves out whole rows, so a row's likelihood integrates its latent inputs.
-            latent_rows="integrated",
-            coords={"input": np.array(self.data.x_names)},
-            attrs={"config": json.dumps(config)}, **fitted.kwargs,
-        )  # fmt: skip
+        with precision_of(fitted.result.params):
+            return to_inferencedata(
+                random.key(config["seed"]), fitted.model, fitted.guide, fitted.result.params,
+                self.x, self.y, posterior_samples=fitted.chains or fitted.draws,
+                standardizer=self.standardizer, num_samples=draws, num_prior_samples=0,
+                test=(self.x_test, self.y_test), result=fitted.result,
+                # LOO leaves out whole rows, so a row's likelihood integrates its latent inputs.
+                latent_rows="integrated",
+                coords={"input": np.array(self.data.x_names)},
+                attrs={"config": json.dumps(config)}, **fitted.kwargs,
+            )  # fmt: skip
 
     @cached_property
     def check(self) -> FitCheck:
         """`check_fit` of this fit, made at the first access."""
         fitted, y = self.fitted, self.y
-        y = self.standardizer.outputs(y) if self.data.task == "regression" else y
-        return check_fit(
-            fitted.result, random.key(self.config["seed"]), fitted.model, fitted.guide,
-            np.asarray(self.standardizer.inputs(self.x)), np.asarray(y),
-            test=(self.test, self.y_test), posterior_samples=fitted.chains or fitted.draws,
-            **fitted.kwargs,
-        )  # fmt: skip
+        with precision_of(fitted.result.params):
+            y = self.standardizer.outputs(y) if self.data.task == "regression" else y
+            return check_fit(
+                fitted.result, random.key(self.config["seed"]), fitted.model, fitted.guide,
+                np.asarray(self.standardizer.inputs(self.x)), np.asarray(y),
+                test=(self.test, self.y_test), posterior_samples=fitted.chains or fitted.draws,
+                **fitted.kwargs,
+            )  # fmt: skip
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Keep the fit in a file; `dgp_ppl.load` gives the same predictions in a new process.

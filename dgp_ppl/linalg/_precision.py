@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 
 from dgp_ppl._checks import is_traced
 
-__all__ = ["double", "in_precision_of_argument", "single"]
+__all__ = ["double", "in_precision_of_argument", "precision_of", "single"]
 
 
 def double(tree: Any) -> Any:
@@ -38,8 +39,7 @@ def in_precision_of_argument(position: int) -> Callable[[Any], Any]:
     def decorate(program: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(program)
         def run(static: Any, *arrays: Any) -> Any:
-            dtypes = {a.dtype for a in jax.tree.leaves(arrays[position - 1]) if _is_float(a)}
-            if dtypes != {np.dtype(np.float64)} or is_traced(arrays):
+            if not _is_double(arrays[position - 1]) or is_traced(arrays):
                 return program(static, *arrays)
             with jax.enable_x64(True):
                 found = program(static, *double(arrays))
@@ -48,6 +48,16 @@ def in_precision_of_argument(position: int) -> Callable[[Any], Any]:
         return run
 
     return decorate
+
+
+def precision_of(tree: Any) -> contextlib.AbstractContextManager[Any]:
+    """Return the context in which JAX has float64 if all floats of a tree are float64."""
+    return jax.enable_x64(True) if _is_double(tree) else contextlib.nullcontext()
+
+
+def _is_double(tree: Any) -> bool:
+    dtypes = {a.dtype for a in jax.tree.leaves(tree) if _is_float(a)}
+    return dtypes == {np.dtype(np.float64)}
 
 
 def _is_float(value: Any) -> bool:
