@@ -87,17 +87,18 @@ def of_sklearn(x: np.ndarray, y: np.ndarray, x_test: np.ndarray, seed: int) -> A
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-    dim = x.shape[1]
-    signal = ConstantKernel(1.0, (1e-3, 1e5)) * RBF(np.ones(dim), (1e-2, 1e3))
-    model = GaussianProcessRegressor(
+    lengthscales: Any = np.ones(x.shape[1])
+    signal: Any = ConstantKernel(1.0, (1e-3, 1e5)) * RBF(lengthscales, (1e-2, 1e3))
+    model: Any = GaussianProcessRegressor(
         signal + WhiteKernel(0.1, (1e-8, 10)), n_restarts_optimizer=RESTARTS, random_state=seed
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(x, y)
     mean, sd = model.predict(x_test, return_std=True)
-    theta = np.exp(model.kernel_.theta)
-    return mean, sd, model.log_marginal_likelihood_value_ / len(y), np.sqrt(theta[-1])
+    fitted: Any = model.kernel_
+    noise = np.sqrt(np.exp(fitted.theta[-1]))
+    return mean, sd, model.log_marginal_likelihood_value_ / len(y), noise
 
 
 def of_method(method: str, x: Any, y: Any, x_test: Any, seed: int) -> Any:

@@ -207,7 +207,8 @@ def _program(loop: TrainingLoop) -> compiled:
     """Return the program of a loop's loss and gradient at unconstrained params in one vector."""
 
     def value(at: Any, like: Any, key: Any, data: CallArrays) -> Any:
-        params = loop.svi.constrain_fn(ravel_pytree(like)[1](at))
+        constrained: Any = loop.svi.constrain_fn
+        params = constrained(ravel_pytree(like)[1](at))
         call, guide = loop.partition.join(data), loop.partition.guide_with(data)
         return loop.svi.loss.loss(
             key, params, loop.partition.model, guide, *call.args, **call.kwargs

@@ -1,6 +1,5 @@
 """`minimize`: where it ends, in which precision, and what stops it."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -45,7 +44,7 @@ def test_it_ends_at_the_maximum_of_the_likelihood_in_float64():
     entropy = len(DATA) * (np.log(DATA.std()) + 0.5 * np.log(2 * np.pi) + 0.5)
     assert found.losses[-1] == pytest.approx(entropy, rel=1e-9)
     assert (np.diff(found.losses) < 0).all()
-    assert not jax.config.jax_enable_x64
+    assert jnp.zeros(()).dtype == jnp.float32
 
 
 def test_a_fit_goes_on_from_its_result():
@@ -61,8 +60,9 @@ def test_the_best_of_several_starts_goes_on():
     starts = [{"t": np.nan}, {"t": 0.9}, {"t": -0.9}]
     found = run(double_well, start=starts)
     assert found.params["t"] == pytest.approx(-1.03551, abs=1e-4)
-    assert np.isinf(found.start_losses[0])
-    assert found.start_losses[2] == found.losses[-1] < found.start_losses[1]
+    failed, worse, better = np.asarray(found.start_losses)
+    assert np.isinf(failed)
+    assert found.losses[-1] <= better < worse
 
 
 def test_a_mode_of_latent_sites():
