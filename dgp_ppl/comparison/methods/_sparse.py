@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+from jax import random
 from jaxtyping import Array
 from numpyro.distributions import constraints
 
@@ -30,6 +31,7 @@ __all__ = ["exact", "fit_collapsed"]
 # What fits start from.
 _NOISE = (0.3, 0.01)  # of standardised targets
 _SHORTER = 0.25  # than the initial lengthscales
+_SOME_ROWS = 2000  # of many, on which the best start is found, and its minimum
 
 # It runs once. Optimised code takes twice as long to compile, and no shorter to run.
 _QUICKLY: Any = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
@@ -59,10 +61,12 @@ def fit_collapsed(
     short = initialize.shorter_lengthscales(model, x, factor=_SHORTER, **kwargs)
     lengths = [{n: np.asarray(a) / f for n, a in short.items()} for f in (_SHORTER, 1)]
     lengths = lengths if short else [{}]
-    result = minimize(
-        task.key, model, None, x, y, steps=task.setting.steps, progress=task.progress,
-        start=[{"noise": noise, **length} for noise in _NOISE for length in lengths], **kwargs,
-    )  # fmt: skip
+    starts: list[Any] = [{"noise": noise, **length} for noise in _NOISE for length in lengths]
+    options: dict[str, Any] = {"steps": task.setting.steps, "progress": task.progress, **kwargs}
+    if len(x) > 2 * _SOME_ROWS:
+        rows = random.choice(task.key, len(x), (_SOME_ROWS,), replace=False)
+        starts = [minimize(task.key, model, None, x[rows], y[rows], start=starts, **options)]
+    result = minimize(task.key, model, None, x, y, start=starts, **options)
     with jax.enable_x64(True):
         params = double({"l1.z": inducing, **result.params})
         params = _optimal_inducing(params, *double((x, y)), kernel=kernel)

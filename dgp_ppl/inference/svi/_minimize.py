@@ -29,7 +29,7 @@ from dgp_ppl.linalg._precision import double, single
 
 __all__ = ["minimize"]
 
-_RACE = 20  # iterations of each of several starts
+_RACE = 75  # iterations of each of several starts: after 20, long lengthscales look too good
 _LEAST_GAIN = 1e-9  # of an iteration, relative to the loss
 _WINDOW, _LEAST_GAINS = 20, 1e-4  # iterations, and their least gain in nats per row
 _MEMORY = 20  # iterations whose gradients make the curvature
@@ -61,7 +61,7 @@ def minimize(
         steps: most iterations. It ends when one gains less than 1e-9 of the loss, or the last 20
             less than 1e-4 nats per row.
         loss: the objective instead of the guide's; see `fit`.
-        start: params to start from, or a list of starts, as in `fit`. Each of a list gets 20
+        start: params to start from, or a list of starts, as in `fit`. Each of a list gets 75
             iterations, and the one whose loss is lowest then goes on.
         progress: show a progress bar, as in `fit`.
         **kwargs: the model's keyword arguments.
