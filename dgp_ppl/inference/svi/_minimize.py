@@ -21,6 +21,7 @@ from dgp_ppl._errors import Interrupted
 from dgp_ppl._partition import Call, CallArrays, compiled
 from dgp_ppl._progress import Progress
 from dgp_ppl._typing import Model, PRNGKey
+from dgp_ppl.core._minibatch import padded
 from dgp_ppl.inference.svi._choice import first_states
 from dgp_ppl.inference.svi._loop import Failure, TrainingLoop
 from dgp_ppl.inference.svi._result import FitResult
@@ -210,9 +211,10 @@ def _program(loop: TrainingLoop) -> compiled:
         constrained: Any = loop.svi.constrain_fn
         params = constrained(ravel_pytree(like)[1](at))
         call, guide = loop.partition.join(data), loop.partition.guide_with(data)
-        return loop.svi.loss.loss(
-            key, params, loop.partition.model, guide, *call.args, **call.kwargs
-        )
+        with padded(data.num_rows):
+            return loop.svi.loss.loss(
+                key, params, loop.partition.model, guide, *call.args, **call.kwargs
+            )
 
     return compiled(jax.value_and_grad(value))
 
