@@ -30,7 +30,7 @@ from dgp_ppl.comparison._folder import (
     write_json,
 )
 from dgp_ppl.comparison._in_one_program import fits_in_one_program
-from dgp_ppl.comparison._method import check_methods
+from dgp_ppl.comparison._method import check_methods, setting_for
 from dgp_ppl.comparison._metrics import summarise
 from dgp_ppl.comparison._run import Job, Run, run_method
 from dgp_ppl.comparison._setting import (
@@ -233,7 +233,7 @@ def compare(
                 if (split.index, method) not in rows:
                     label = f"{method} {done}/{len(numbers)}" if progress else False
                     yield Job(
-                        method, split, setting, config, label,
+                        method, split, setting_for(method, setting), config, label,
                         keeps_run=done == 1, keeps_tree=done == 1 and folder is not None,
                     )  # fmt: skip
 

@@ -47,6 +47,11 @@ class Task:
         return (self.x,) if self.is_streamed else (self.x, self.y)
 
     @property
+    def steps(self) -> int:
+        """Number of optimiser steps."""
+        return TRAITS[""].steps if self.setting.steps is None else self.setting.steps
+
+    @property
     def num_data(self) -> int:
         """Number of rows N."""
         return len(self.x)
@@ -125,6 +130,7 @@ class Traits(NamedTuple):
     regression_only: bool = False
     streams: bool = False
     in_one_program: FitsInOneProgram | None = None
+    steps: int = 6000
 
 
 TRAITS: defaultdict[str, Traits] = defaultdict(Traits)
@@ -137,6 +143,7 @@ def register(
     regression_only: bool = False,
     streams: bool = False,
     in_one_program: FitsInOneProgram | None = None,
+    steps: int = 6000,
 ) -> Callable[[Method], Method]:
     """Register a method under a name, so that `compare` can fit it.
 
@@ -153,7 +160,7 @@ def register(
             guide = MeanField(built.model)
             result = fit(
                 task_fit.key, built.model, guide, task.x, task.y,
-                steps=task.setting.steps, progress=task.progress, **built.kwargs,
+                steps=task.steps, progress=task.progress, **built.kwargs,
             )
             return Fitted(built.model, guide, built.kwargs, result)
 
@@ -171,6 +178,7 @@ def register(
             error of each. The tasks differ in their keys and rows; their numbers of rows may
             differ. `compare` uses it for the splits of a data set on a GPU. If it raises
             `UnsuitableError`, `compare` fits one split after another.
+        steps: number of steps unless the user gives one.
 
     Returns:
         A decorator that returns the method unchanged.
@@ -178,10 +186,16 @@ def register(
 
     def add(method: Method) -> Method:
         METHODS[name] = method
-        TRAITS[name] = Traits(regression_only, streams, in_one_program)
+        TRAITS[name] = Traits(regression_only, streams, in_one_program, steps)
         return method
 
     return add
+
+
+def setting_for(method: str, setting: Setting) -> Setting:
+    """Return a setting with the number of steps of a method, unless it has one."""
+    steps = TRAITS[method].steps if setting.steps is None else setting.steps
+    return dataclasses.replace(setting, steps=steps)
 
 
 def check_methods(methods: Sequence[str] | None) -> None:

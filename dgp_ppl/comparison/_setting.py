@@ -125,7 +125,9 @@ class Setting:
         MODEL,
         hidden=True,
     )
-    steps: int = _option(6000, "Optimiser steps.", FIT)
+    steps: int | None = _option(
+        None, "Optimiser steps.", FIT, default_text="3000 for dsvi, 6000 for most other methods"
+    )
     batch: int = _option(
         1000, "Rows of a minibatch. Methods without minibatches (sgpr) use all rows.", FIT
     )

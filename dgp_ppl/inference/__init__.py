@@ -33,7 +33,7 @@ from dgp_ppl.inference.guides import (
     transported,
 )
 from dgp_ppl.inference.programs._handlers import freeze
-from dgp_ppl.inference.programs._optimizer import default_optimizer
+from dgp_ppl.inference.programs._optimizer import default_optimizer, natural_adam
 from dgp_ppl.inference.samplers import (
     SGHMC,
     AdjustedMCLMC,
@@ -63,5 +63,5 @@ __all__ = [
     "MixerScore", "ParallelTempering", "PredictiveELBO", "SplineCoupling", "TransportGuide",
     "VariancePreserving", "adversarial_optimizer", "annealed_evidence", "default_optimizer",
     "diffusion_paths", "evaluate", "fit", "fit_many", "fit_mcem", "fit_program", "freeze",
-    "importance_evidence", "log_mean", "minimize", "run_mcmc", "transported",
+    "importance_evidence", "log_mean", "minimize", "natural_adam", "run_mcmc", "transported",
 ]  # fmt: skip

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dgp_ppl.comparison import METHODS
 from dgp_ppl.comparison._fit_method import fit_method
-from dgp_ppl.comparison._method import methods_for
+from dgp_ppl.comparison._method import methods_for, setting_for
 from dgp_ppl.comparison._setting import OPTIONS, complete_setting, make_setting, with_options
 from dgp_ppl.prediction import Prediction, pool
 from dgp_ppl.prediction._row_function import row_function
@@ -158,7 +158,7 @@ class DeepGPEstimator(BaseEstimator):
                 f"{caller}: method is {self.method!r}{why}, wanted one of {', '.join(known)}"
             )
         setting = make_setting(caller, None, {o.name: getattr(self, o.name) for o in _OPTIONS})
-        setting = complete_setting(caller, setting, task, classes)
+        setting = complete_setting(caller, setting_for(self.method, setting), task, classes)
         self.fitted_ = fit_method(
             self.method, X, y, setting, seed=self._seed(), split=0,
             progress=self.method if self.verbose else False,

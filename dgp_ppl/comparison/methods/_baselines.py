@@ -70,7 +70,7 @@ def _bnn(task: Task) -> Fitted:
     kwargs = {"hidden": _BNN_UNITS, **observation_arguments(setting)}
     guide = AutoNormal(models.bnn, init_loc_fn=init_to_sample, init_scale=0.01)
     result = fit(
-        key_fit, models.bnn, guide, *task.data, steps=setting.steps, progress=task.progress,
+        key_fit, models.bnn, guide, *task.data, steps=task.steps, progress=task.progress,
         learning_rate=_NETWORK_RATE * setting.learning_rate, batch_size=setting.batch, **kwargs,
     )  # fmt: skip
     rows: dict[str, Any] = {**kwargs, "batch_size": setting.batch, "num_draws": 100}
@@ -89,7 +89,7 @@ def _ensemble(task: Task) -> Fitted:
         key_start, key_fit = random.split(key)
         results.append(
             fit(
-                key_fit, models.bnn, guide, *task.data, steps=setting.steps,
+                key_fit, models.bnn, guide, *task.data, steps=task.steps,
                 start=_prior_draw(key_start, first, kwargs), batch_size=setting.batch,
                 learning_rate=_NETWORK_RATE * setting.learning_rate, progress=task.progress,
                 **kwargs,

@@ -87,7 +87,7 @@ def _mean_fields(
             )
     fits = fit_many(
         jnp.stack([key_fit for key_fit, _ in keys]), model, guide, x, y, each=each,
-        steps=setting.steps, batch_size=setting.batch, learning_rate=setting.learning_rate,
+        steps=tasks[0].steps, batch_size=setting.batch, learning_rate=setting.learning_rate,
         num_rows=None if len(set(sizes)) == 1 else sizes, progress=tasks[0].progress,
         start=_starts(tasks[0], builts[0]), **options, **kwargs,
     )  # fmt: skip
@@ -97,7 +97,7 @@ def _mean_fields(
     ]
 
 
-@register("dsvi", streams=True, in_one_program=_mean_fields)
+@register("dsvi", streams=True, in_one_program=_mean_fields, steps=3000)
 def _dsvi(task: Task) -> Fitted:
     """Fit a deep GP by doubly stochastic variational inference (Salimbeni & Deisenroth 2017).
 
@@ -136,13 +136,13 @@ def _decoupled(task: Task) -> Fitted:
 @register("global_inducing", streams=True)
 def _global_inducing(task: Task) -> Fitted:
     """Fit a deep GP with coupled layers; the first half of the steps fits a mean field."""
-    return fit_coupled(task, task.setting.steps)
+    return fit_coupled(task, task.steps)
 
 
 def fit_coupled(task: Task, steps: int) -> Fitted:
     """Fit a mean field for half of the task's steps, then the coupled guide: `steps` in all."""
     task_first, task_z, task_start, task_fit = task.split(4)
-    first = fit_first_stage(task_first.with_setting(steps=-(-task.setting.steps // 2)))
+    first = fit_first_stage(task_first.with_setting(steps=-(-task.steps // 2)))
     z = initialize.inducing_inputs(task_z.key, task.x, task.setting.inducing)
     guide = GlobalInducing(first.model, z)
     assert isinstance(first.guide, MeanField)
@@ -174,8 +174,8 @@ def _on_global_inducing(task: Task, make: Callable[..., LayerGuide], **options: 
     The guide takes the place of the last steps of `global_inducing`. The base and the
     hyperparameters go on at their rate there: at a lower one their steps would be missing.
     """
-    first = fit_coupled(task, -(-3 * task.setting.steps // 4))  # of the key of `global_inducing`
-    task_fit = dataclasses.replace(task, key=random.fold_in(task.key, task.setting.steps))
+    first = fit_coupled(task, -(-3 * task.steps // 4))  # of the key of `global_inducing`
+    task_fit = dataclasses.replace(task, key=random.fold_in(task.key, task.steps))
     guide = make(first.model, base=first.guide).replace(rate=GlobalInducing.rate)
     return _continue_fit(task_fit, guide, first, first.result.params, **options)
 
@@ -196,7 +196,7 @@ def _fit_guide(
     key_fit, key_elbo = random.split(task.key)
     setting = task.setting
     result = fit(
-        key_fit, built.model, guide, *task.data, steps=setting.steps, batch_size=setting.batch,
+        key_fit, built.model, guide, *task.data, steps=task.steps, batch_size=setting.batch,
         learning_rate=setting.learning_rate, progress=task.progress, **options, **built.kwargs,
     )  # fmt: skip
     return _evaluated(key_elbo, task, guide, built, result, num_draws)
@@ -220,7 +220,7 @@ def _continue_fit(
     done = first.result
     built = Built(first.model, first.kwargs)
     second = _fit_guide(
-        task.with_setting(steps=max(1, task.setting.steps - len(done.losses))), guide, built,
+        task.with_setting(steps=max(1, task.steps - len(done.losses))), guide, built,
         num_draws=_NOISY_EVALUATION_DRAWS, start=start, keep_best=True,
         **options,
     )  # fmt: skip

@@ -32,7 +32,7 @@ def _sghmc(task: Task) -> Fitted:
     built, setting = build(task_model), task.setting
     # Sampler steps are cheap; every draw that is kept costs one pass of each prediction.
     result = fit_mcem(
-        task_fit.key, built.model, task.x, task.y, steps=setting.steps,
+        task_fit.key, built.model, task.x, task.y, steps=task.steps,
         learning_rate=_MODEL_RATE * setting.learning_rate, num_samples=setting.draws,
         num_chains=setting.chains, thinning=_THINNING, batch_size=setting.batch,
         progress=task.progress, **built.kwargs,
@@ -44,12 +44,12 @@ def _sghmc(task: Task) -> Fitted:
 def _sghmc_coupled(task: Task) -> Fitted:
     """Sample a deep GP by SGHMC at the hyperparameters of a coupled fit, in its reference space."""
     task_first, task_run = task.split()
-    first, setting = fit_coupled(task_first, task_first.setting.steps), task.setting
+    first, setting = fit_coupled(task_first, task_first.steps), task.setting
     assert isinstance(first.guide, GlobalInducing)
     program = transported(first.model, first.guide, first.result.params)
     chains = run_mcmc(
         task_run.key, SGHMC(program, init_strategy=init_to_sample), task.x, task.y,
-        num_warmup=min(_MOST_WARMUP, setting.steps), num_samples=setting.draws,
+        num_warmup=min(_MOST_WARMUP, task.steps), num_samples=setting.draws,
         num_chains=setting.chains, thinning=_THINNING, batch_size=setting.batch,
         progress=task.progress, **first.kwargs,
     )  # fmt: skip

@@ -62,7 +62,7 @@ def fit_collapsed(
     lengths = [{n: np.asarray(a) / f for n, a in short.items()} for f in (_SHORTER, 1)]
     lengths = lengths if short else [{}]
     starts: list[Any] = [{"noise": noise, **length} for noise in _NOISE for length in lengths]
-    options: dict[str, Any] = {"steps": task.setting.steps, "progress": task.progress, **kwargs}
+    options: dict[str, Any] = {"steps": task.steps, "progress": task.progress, **kwargs}
     if len(x) > 2 * _SOME_ROWS:
         rows = random.choice(task.key, len(x), (_SOME_ROWS,), replace=False)
         starts = [minimize(task.key, model, None, x[rows], y[rows], start=starts, **options)]

@@ -163,6 +163,16 @@ class LayerGuide(ComparedByFields, AutoGuide):
         return frozenset() if self.found is None else self.found.others.row_params
 
     @property
+    def natural_params(self) -> frozenset[str]:
+        """Names of params to which `fit` gives natural steps; known once the guide has run."""
+        return frozenset()
+
+    @property
+    def fit_steps(self) -> int:
+        """Number of steps of a fit with the default optimiser."""
+        return 6000
+
+    @property
     def own_prefixes(self) -> tuple[str, ...]:
         """What the names of the guide's params start with; known once it has run."""
         return tuple(f"{site}." for site in self.layers)

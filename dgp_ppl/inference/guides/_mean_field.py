@@ -76,6 +76,18 @@ class MeanField(TransportGuide):
         self.covariance: CovarianceForm = covariance
         self.hidden_scale, self.coupled = hidden_scale, coupled
 
+    @property
+    def natural_params(self) -> frozenset[str]:
+        # Natural steps of hidden layers reach better optima of some data, and a trap in others.
+        if self.found is None or self.covariance == "diagonal":
+            return frozenset()
+        observed = [n for n, layer in self.layers.items() if not layer.hidden]
+        return frozenset(f"{n}.{part}" for n in observed for part in ("loc", "scale_tril"))
+
+    @property
+    def fit_steps(self) -> int:
+        return super().fit_steps if self.covariance == "diagonal" else 3000
+
     def transport(self, call: Call, replace: Replace) -> dict[str, Handover]:
         found = self._distributions()
         if self.coupled:

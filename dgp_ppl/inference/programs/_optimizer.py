@@ -12,6 +12,9 @@ import optax
 from jaxtyping import Array
 
 from dgp_ppl._typing import Params
+from dgp_ppl.inference.programs._natural import gaussian_pairs, natural_gradient
+
+_RISE, _HOLD = 20, 0.6  # of natural steps: number of smaller steps, and share before the decay
 
 __all__ = ["adversarial_optimizer", "cosine_schedule", "default_optimizer", "scale_by_row_adam"]
 
@@ -58,14 +61,16 @@ def default_optimizer(
     slow: frozenset[str] = frozenset(),
     rates: tuple[tuple[str, float], ...] = (),
     rows: frozenset[str] = frozenset(),
+    natural: frozenset[str] | None = frozenset(),
     *,
     b1: float = 0.95,
     b2: float = 0.99,
     share: float = 0.3,
     row_share: float = 0.5,
     period_share: float = 0.1,
+    step_size: float = 0.5,
 ) -> Any:
-    """Make Adam with a cosine decay, and shares of the learning rate for some params.
+    """Make Adam with a cosine decay, shares of the rate for some params, and natural steps.
 
     The gradient of a bound has little noise, and its scale falls by orders of magnitude during a
     fit. So a shorter memory of squares than Adam's usual 1,000 steps, with more momentum, makes
@@ -87,11 +92,13 @@ def default_optimizer(
             of the rate, by an Adam that counts the steps of each row. At a higher rate, latent
             inputs can give up dimensions before the layers use them. At a lower rate, fits in
             minibatches fall behind.
+        natural: names of Gaussians' means and factors, which take natural steps; None for all.
         b1: decay of the mean of gradients.
         b2: decay of the mean of squared gradients.
         share: share of the rate for `slow`.
         row_share: share of the rate for `rows`.
         period_share: share of the hyperparameters' rate for the periods of kernels.
+        step_size: size of the natural steps. It rises over 20 steps, and decays over the last 40 %.
 
     Returns:
         An optax optimiser of a dict of params.
@@ -100,7 +107,9 @@ def default_optimizer(
     def adam(rate: float) -> optax.GradientTransformation:
         return optax.adam(cosine_schedule(rate, steps), b1=b1, b2=b2)
 
-    def group(name: str) -> str:
+    def group(name: str, gaussians: Any) -> str:
+        if name in gaussians:
+            return "natural"
         if name in rows:
             return "rows"
         if _is_period(name):
@@ -110,9 +119,17 @@ def default_optimizer(
         return next((start for start, _ in rates if name.startswith(start)), "guide")
 
     def label(params: Params) -> dict[str, str]:
-        return {name: group(name) for name in params}
+        pairs = gaussian_pairs(params)
+        found = {*pairs, *pairs.values()} if natural is None else natural
+        return {name: group(name, found) for name in params}
 
+    def size(count: Any) -> Any:
+        left = optax.cosine_decay_schedule(step_size, max(1, steps - hold), alpha=0.03)
+        return jnp.minimum((count + 1) / _RISE, 1) * left(jnp.maximum(count - hold, 0))
+
+    hold = int(_HOLD * steps)
     parts: dict[Hashable, Any] = {
+        "natural": natural_gradient(size),
         "guide": adam(learning_rate),
         "model": adam(share * learning_rate),
         "period": adam(period_share * share * learning_rate),
@@ -123,6 +140,30 @@ def default_optimizer(
         **{start: adam(part * learning_rate) for start, part in rates},
     }
     return optax.partition(parts, label)
+
+
+@_recorded
+def natural_adam(
+    learning_rate: float, steps: int, slow: frozenset[str] = frozenset(), *, step_size: float = 0.5
+) -> Any:
+    """Make `default_optimizer` with natural steps for all Gaussians, such as for stock SVI.
+
+    A natural step follows the geometry of the Gaussian, and not of its params: of `MeanField`'s
+    q(v), or of NumPyro's `AutoMultivariateNormal`. A fit of q(v) needs a tenth of Adam's steps::
+
+        optimizer = dgp.inference.natural_adam(0.1, 1000)
+        svi = SVI(model, guide, optimizer, TraceMeanField_ELBO())
+
+    Args:
+        learning_rate: initial learning rate of all other params, which Adam moves.
+        steps: number of steps.
+        slow: names of the model's own params. They move at 0.3 of the rate.
+        step_size: size of the natural steps, 0 to 1. Noisy gradients need smaller ones.
+
+    Source: Salimbeni et al. (2018), "Natural gradients in practice: non-conjugate variational
+    inference in Gaussian process models".
+    """
+    return default_optimizer(learning_rate, steps, slow, natural=None, step_size=step_size)
 
 
 @_recorded

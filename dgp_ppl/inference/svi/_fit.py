@@ -38,6 +38,7 @@ from dgp_ppl.inference.svi._setup import (
     Start,
     bound_loss,
     checked_loss,
+    checked_steps,
     non_finite_loss,
 )
 
@@ -51,7 +52,7 @@ def fit(
     model: Model,
     guide: Model,
     *args: Any,
-    steps: int = 6000,
+    steps: int | None = None,
     learning_rate: float = 0.1,
     optimizer: Any = None,
     loss: ELBO | None = None,
@@ -77,10 +78,12 @@ def fit(
         guide: its guide, such as `MeanField(model)`.
         *args: the model's positional arguments. `Rows` as the first one are read from
             their files ahead of the steps; `batch_size` is then needed.
-        steps: number of optimiser steps.
+        steps: number of optimiser steps. None takes 3,000 where q(v) of the last layer moves by
+            natural gradients, as under `MeanField`, and 6,000 elsewhere.
         learning_rate: initial learning rate of the default optimiser, Adam (b1 = 0.95, b2 = 0.99)
             with one cosine decay to 3 % of it. The model's own params (hyperparameters, inducing
-            inputs) move at 0.3 of it. Guides may declare other shares: see `LayerGuide.rate`.
+            inputs) move at 0.3 of it. Guides may declare other shares, and natural gradients: see
+            `LayerGuide.rate` and `LayerGuide.natural_params`.
         optimizer: an optax optimiser instead of the default.
         loss: the objective instead of the guide's (`LayerGuide.default_loss`), which is
             `TraceMeanField_ELBO()` for most guides.
@@ -138,7 +141,8 @@ def fit(
             for each row.
     """
     check_key("fit", key)
-    check_counts("fit", steps=steps, every=every, restarts=restarts)
+    steps = checked_steps("fit", steps, guide, optimizer)
+    check_counts("fit", every=every, restarts=restarts)
     check_program("fit", "guide", guide)
     call = checked_call("fit", model, guide, args, kwargs)
     options: dict[str, Any] = {
@@ -288,7 +292,7 @@ def fit_program(
     guide: Model,
     *args: Any,
     num: int = 100,
-    steps: int = 6000,
+    steps: int | None = None,
     learning_rate: float = 0.1,
     optimizer: Any = None,
     loss: ELBO | None = None,
@@ -308,7 +312,7 @@ def fit_program(
         guide: its guide.
         *args: the model's positional arguments.
         num: number of steps of the program, 200 at most.
-        steps: number of steps of the fit, for the default optimiser.
+        steps: number of steps of the fit, for the default optimiser; see `fit`.
         learning_rate: of the default optimiser; see `fit`.
         optimizer: an optax optimiser instead of the default.
         loss: the objective instead of the guide's; see `fit`.
@@ -324,7 +328,8 @@ def fit_program(
         ValueError: if `num` is not between 1 and 200; and as in `fit`.
     """
     check_key("fit_program", key)
-    check_counts("fit_program", steps=steps, num=num)
+    steps = checked_steps("fit_program", steps, guide, optimizer)
+    check_counts("fit_program", num=num)
     if num > MOST_STEPS:
         raise ValueError(
             f"fit_program: num is {num}, wanted at most {MOST_STEPS}; call the program again"

@@ -14,7 +14,7 @@ import numpy as np
 from jax import random
 from numpyro.infer.elbo import ELBO
 
-from dgp_ppl._checks import check_count, check_key, check_program, checked_call, short_list
+from dgp_ppl._checks import check_key, check_program, checked_call, short_list
 from dgp_ppl._errors import Interrupted
 from dgp_ppl._partition import Call, Partition, call_signature
 from dgp_ppl._typing import Model, PRNGKey
@@ -22,7 +22,13 @@ from dgp_ppl.inference.programs._data import check_data, check_padding
 from dgp_ppl.inference.svi._choice import bound_losses, first_states, train
 from dgp_ppl.inference.svi._loop import many_fits
 from dgp_ppl.inference.svi._result import FitResult, FitResults
-from dgp_ppl.inference.svi._setup import Problem, Start, bound_loss, non_finite_loss
+from dgp_ppl.inference.svi._setup import (
+    Problem,
+    Start,
+    bound_loss,
+    checked_steps,
+    non_finite_loss,
+)
 
 
 def fit_many(
@@ -31,7 +37,7 @@ def fit_many(
     guide: Model,
     *args: Any,
     each: Sequence[str] = (),
-    steps: int = 6000,
+    steps: int | None = None,
     learning_rate: float = 0.1,
     optimizer: Any = None,
     loss: ELBO | None = None,
@@ -59,7 +65,7 @@ def fit_many(
         *args: the model's positional arguments.
         each: names of the arguments with a leading axis of R fits. All arrays of a tree have it,
             and all fits share its functions.
-        steps: number of optimiser steps.
+        steps: number of optimiser steps; see `fit`.
         learning_rate: initial learning rate of the default optimiser; see `fit`.
         optimizer: an optax optimiser instead of the default.
         loss: the objective instead of the guide's; see `fit`.
@@ -106,13 +112,13 @@ def best_fit(
 
 def _run(
     caller: str, keys: PRNGKey, model: Model, guide: Model, call: Call, each: tuple[str, ...], *,
-    steps: int, learning_rate: float, optimizer: Any, loss: ELBO | None,
+    steps: int | None, learning_rate: float, optimizer: Any, loss: ELBO | None,
     start: FitResults | Start | Sequence[Start], progress: bool | str,
     num_rows: Sequence[int] | None = None,
 ) -> tuple[FitResults, Problem]:  # fmt: skip
     """Fit with all keys; returns the fits, and the problem of the first one."""
     begun = time.perf_counter()
-    check_count(caller, "steps", steps)
+    steps = checked_steps(caller, steps, guide, optimizer)
     check_program(caller, "guide", guide)
     num = _number_of_keys(caller, keys)
     stacked = _stacked(caller, model, call, each, num)

@@ -17,7 +17,7 @@ from numpyro.infer import TraceMeanField_ELBO
 from numpyro.infer.elbo import ELBO, RenyiELBO
 from numpyro.optim import _NumPyroOptim
 
-from dgp_ppl._checks import check_kind, check_positive, params_of, short_list
+from dgp_ppl._checks import check_count, check_kind, check_positive, params_of, short_list
 from dgp_ppl._errors import NonFiniteLossError
 from dgp_ppl._partition import Call, CallArrays, Partition
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
@@ -40,6 +40,7 @@ Start = Fitted | Params | None
 
 _OPTIMIZERS = optax.GradientTransformation | optimizers.Optimizer | _NumPyroOptim | None
 _DEFAULT_LOSS = TraceMeanField_ELBO()
+_STEPS = 6000  # of a fit by Adam
 _HUGE = 1e20  # a loss that float32 cannot lower
 _FEW = 10  # numbers of a param that may be a scale
 
@@ -99,6 +100,14 @@ class Problem:
         return Problem(loop, data, optimizer, _num_rows(sites), starts, check_rows)
 
 
+def checked_steps(caller: str, steps: int | None, guide: Model, optimizer: Any) -> int:
+    """Return the number of steps of a fit, by default the guide's."""
+    if steps is None:
+        return guide.fit_steps if isinstance(guide, LayerGuide) and optimizer is None else _STEPS
+    check_count(caller, "steps", steps)
+    return steps
+
+
 def guide_optimizer(
     guide: Model,
     learning_rate: float,
@@ -117,7 +126,8 @@ def guide_optimizer(
     if guide.optimizer is None:
         share = guide.rate if from_params else 1.0
         rates = tuple((start, rate / share) for start, rate in guide.rates.items())
-        return default_optimizer(share * learning_rate, steps, slow, rates, guide.row_params)
+        rate, natural = share * learning_rate, guide.natural_params
+        return default_optimizer(rate, steps, slow, rates, guide.row_params, natural)
     special, rows = guide.optimizer(learning_rate, steps, slow), guide.row_params
     if not rows:
         return special

@@ -1,0 +1,84 @@
+"""Natural gradients of q(v), and of NumPyro's Gaussian guide."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from jax import random
+from numpyro.infer import SVI, Trace_ELBO, TraceMeanField_ELBO
+from numpyro.infer.autoguide import AutoMultivariateNormal
+
+import dgp_ppl as dgp
+from dgp_ppl import models
+from dgp_ppl.inference import evaluate, natural_adam
+from dgp_ppl.inference.programs._natural import natural_gradient
+from dgp_ppl.inference.svi._setup import guide_optimizer
+
+KEY = random.key(0)
+X = random.normal(KEY, (40, 2))
+Y = jnp.sin(2 * X[:, 0]) + 0.1 * random.normal(random.key(1), (40,))
+Z = X[:6]
+
+
+@pytest.mark.parametrize("covariance", ["full", "shared"])
+def test_one_step_reaches_the_optimum_under_gaussian_noise(covariance):
+    guide = dgp.MeanField(models.svgp, covariance=covariance)
+    only_q = {"q": natural_gradient(lambda count: 1.0), "other": optax.set_to_zero()}
+    optimizer = optax.partition(only_q, lambda p: {n: "q" if ".v." in n else "other" for n in p})
+    svi = SVI(models.svgp, guide, optimizer, TraceMeanField_ELBO())
+    state, _ = svi.update(svi.init(KEY, X, Y, z=Z), X, Y, z=Z)
+    params = {n: a for n, a in svi.get_params(state).items() if ".v." not in n}
+    collapsed, _ = evaluate(
+        KEY, models.sgpr, lambda *args, **kwargs: None, params, X, Y, z=Z, num_draws=2
+    )
+    np.testing.assert_allclose(-svi.evaluate(state, X, Y, z=Z), collapsed, rtol=1e-4)
+
+
+def regression(x, y):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
+    numpyro.sample("y", dist.Normal(x @ w, 0.3), obs=y)
+
+
+def test_numpyros_gaussian_guide_reaches_the_exact_posterior():
+    guide = AutoMultivariateNormal(regression)
+    svi = SVI(regression, guide, natural_adam(0.1, 300), Trace_ELBO(num_particles=10))
+    params = svi.run(KEY, 300, X, Y, progress_bar=False).params
+    precision = np.eye(2) + X.T @ X / 0.09
+    exact = np.linalg.solve(precision, X.T @ Y / 0.09)
+    sd = np.sqrt(np.diag(np.linalg.inv(precision)))
+    np.testing.assert_array_less(abs(params["auto_loc"] - exact), 0.1 * sd)
+    scale = params["auto_scale_tril"]
+    np.testing.assert_allclose(np.linalg.inv(scale @ scale.T), precision, rtol=0.1, atol=10)
+
+
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e6])
+def test_any_gradient_leaves_a_covariance_that_grew_tenfold_at_most(size):
+    params = {"loc": jnp.zeros((5, 2)), "scale_tril": jnp.zeros((2, 5, 5))}
+    grads = jax.tree.map(lambda a: size * random.normal(KEY, a.shape), params)
+    optimizer = natural_gradient(lambda count: 0.5)
+    moves, _ = optimizer.update(grads, optimizer.init(params), params)
+    lower = np.tril(moves["scale_tril"], -1)
+    lower += np.exp(np.diagonal(moves["scale_tril"], axis1=1, axis2=2))[:, :, None] * np.eye(5)
+    eigenvalues = np.linalg.eigvalsh(lower @ lower.swapaxes(1, 2))
+    assert np.isfinite(moves["loc"]).all()
+    assert (eigenvalues > 0).all()
+    assert eigenvalues.max() < 20
+
+
+def test_fit_gives_natural_steps_to_observed_layers_with_full_covariances():
+    z = [Z, Z]
+    for covariance, wanted in (("full", {"l2.v.loc", "l2.v.scale_tril"}), ("diagonal", set())):
+        guide = dgp.MeanField(models.deep_gp, covariance=covariance)
+        guide.setup(X, Y, z=z)
+        assert guide.natural_params == wanted
+    guide = dgp.MeanField(models.deep_gp)
+    guide.setup(X, Y, z=z)
+    params = {f"l{i}.v.loc": jnp.zeros((6, 1)) for i in (1, 2)}
+    params |= {f"l{i}.v.scale_tril": jnp.zeros((1, 6, 6)) for i in (1, 2)}
+    optimizer = guide_optimizer(guide, 0.1, 100)
+    moves, _ = optimizer.update(jax.tree.map(jnp.ones_like, params), optimizer.init(params), params)
+    np.testing.assert_allclose(moves["l1.v.loc"], -0.1, rtol=0.01)  # Adam's first step
+    np.testing.assert_array_less(abs(moves["l2.v.loc"]), 0.05)
