@@ -141,7 +141,7 @@ def fit(
             for each row.
     """
     check_key("fit", key)
-    steps = checked_steps("fit", steps, guide, optimizer)
+    steps = checked_steps("fit", steps, guide, optimizer, loss)
     check_counts("fit", every=every, restarts=restarts)
     check_program("fit", "guide", guide)
     call = checked_call("fit", model, guide, args, kwargs)
@@ -328,7 +328,7 @@ def fit_program(
         ValueError: if `num` is not between 1 and 200; and as in `fit`.
     """
     check_key("fit_program", key)
-    steps = checked_steps("fit_program", steps, guide, optimizer)
+    steps = checked_steps("fit_program", steps, guide, optimizer, loss)
     check_counts("fit_program", num=num)
     if num > MOST_STEPS:
         raise ValueError(

@@ -118,7 +118,7 @@ def _run(
 ) -> tuple[FitResults, Problem]:  # fmt: skip
     """Fit with all keys; returns the fits, and the problem of the first one."""
     begun = time.perf_counter()
-    steps = checked_steps(caller, steps, guide, optimizer)
+    steps = checked_steps(caller, steps, guide, optimizer, loss)
     check_program(caller, "guide", guide)
     num = _number_of_keys(caller, keys)
     stacked = _stacked(caller, model, call, each, num)

@@ -92,7 +92,7 @@ class Problem:
         model_params = frozenset(n for n, s in sites.items() if s["type"] == "param")
         if optimizer is None:
             optimizer = guide_optimizer(
-                guide, learning_rate, steps, model_params, from_params={} not in starts
+                guide, learning_rate, steps, model_params, from_params={} not in starts, loss=loss
             )
         default = guide.default_loss if isinstance(guide, LayerGuide) else _DEFAULT_LOSS
         loop = training_loop(partition, optimizer, checked_loss(caller, guide, loss) or default)
@@ -100,10 +100,17 @@ class Problem:
         return Problem(loop, data, optimizer, _num_rows(sites), starts, check_rows)
 
 
-def checked_steps(caller: str, steps: int | None, guide: Model, optimizer: Any) -> int:
+def _is_bound(loss: ELBO | None) -> bool:
+    return loss is None or type(loss) is TraceMeanField_ELBO
+
+
+def checked_steps(
+    caller: str, steps: int | None, guide: Model, optimizer: Any, loss: ELBO | None
+) -> int:
     """Return the number of steps of a fit, by default the guide's."""
     if steps is None:
-        return guide.fit_steps if isinstance(guide, LayerGuide) and optimizer is None else _STEPS
+        is_ours = isinstance(guide, LayerGuide) and optimizer is None and _is_bound(loss)
+        return guide.fit_steps if is_ours else _STEPS
     check_count(caller, "steps", steps)
     return steps
 
@@ -115,18 +122,21 @@ def guide_optimizer(
     slow: frozenset[str] = frozenset(),
     *,
     from_params: bool = False,
+    loss: ELBO | None = None,
 ) -> Any:
     """Return `fit`'s default optimiser, an optax one, for a guide that has found its layers.
 
-    Guides declare what they need in `LayerGuide.rate`, `rates` and `optimizer`. `slow` are the
-    model's own params, and `from_params` is whether the fit starts from given params.
+    Guides declare what they need in `LayerGuide.rate`, `rates`, `natural_params` and `optimizer`.
+    `slow` are the model's own params, and `from_params` is whether the fit starts from given ones.
     """
     if not isinstance(guide, LayerGuide):
         return default_optimizer(learning_rate, steps, slow)
     if guide.optimizer is None:
         share = guide.rate if from_params else 1.0
         rates = tuple((start, rate / share) for start, rate in guide.rates.items())
-        rate, natural = share * learning_rate, guide.natural_params
+        # The predictive objective is not concave in q(v): with natural steps its fits diverge.
+        natural = guide.natural_params if _is_bound(loss) else frozenset()
+        rate = share * learning_rate
         return default_optimizer(rate, steps, slow, rates, guide.row_params, natural)
     special, rows = guide.optimizer(learning_rate, steps, slow), guide.row_params
     if not rows:
