@@ -32,10 +32,10 @@ from dgp_ppl.inference import default_optimizer, evaluate
 COMPILING: list[float] = []  # seconds of XLA's compiler
 
 
-def listen(event: str, seconds: float, **_: Any) -> None:
+def listen(event: str, duration_secs: float, **kwargs: str | int) -> None:
     """Keep the seconds of each compilation."""
     if event == "/jax/core/compile/backend_compile_duration":
-        COMPILING.append(seconds)
+        COMPILING.append(duration_secs)
 
 
 jax.monitoring.register_event_duration_secs_listener(listen)

@@ -109,8 +109,8 @@ def checked_steps(
 ) -> int:
     """Return the number of steps of a fit, by default the guide's."""
     if steps is None:
-        is_ours = isinstance(guide, LayerGuide) and optimizer is None and _is_bound(loss)
-        return guide.fit_steps if is_ours else _STEPS
+        is_default = optimizer is None and _is_bound(loss)
+        return guide.fit_steps if is_default and isinstance(guide, LayerGuide) else _STEPS
     check_count(caller, "steps", steps)
     return steps
 

@@ -1,5 +1,7 @@
 """Natural gradients of q(v), and of NumPyro's Gaussian guide."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,7 +28,7 @@ Z = X[:6]
 @pytest.mark.parametrize("covariance", ["full", "shared"])
 def test_one_step_reaches_the_optimum_under_gaussian_noise(covariance):
     guide = dgp.MeanField(models.svgp, covariance=covariance)
-    only_q = {"q": natural_gradient(lambda count: 1.0), "other": optax.set_to_zero()}
+    only_q: Any = {"q": natural_gradient(lambda count: 1.0), "other": optax.set_to_zero()}
     optimizer = optax.partition(only_q, lambda p: {n: "q" if ".v." in n else "other" for n in p})
     svi = SVI(models.svgp, guide, optimizer, TraceMeanField_ELBO())
     state, _ = svi.update(svi.init(KEY, X, Y, z=Z), X, Y, z=Z)
@@ -59,7 +61,7 @@ def test_any_gradient_leaves_a_covariance_that_grew_tenfold_at_most(size):
     params = {"loc": jnp.zeros((5, 2)), "scale_tril": jnp.zeros((2, 5, 5))}
     grads = jax.tree.map(lambda a: size * random.normal(KEY, a.shape), params)
     optimizer = natural_gradient(lambda count: 0.5)
-    moves, _ = optimizer.update(grads, optimizer.init(params), params)
+    moves: Any = optimizer.update(grads, optimizer.init(params), params)[0]
     lower = np.tril(moves["scale_tril"], -1)
     lower += np.exp(np.diagonal(moves["scale_tril"], axis1=1, axis2=2))[:, :, None] * np.eye(5)
     eigenvalues = np.linalg.eigvalsh(lower @ lower.swapaxes(1, 2))
