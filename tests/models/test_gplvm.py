@@ -87,7 +87,7 @@ def test_hyperparameters_in_a_plate_of_their_own_are_no_rows():
     def model(x, y=None):
         with numpyro.plate("dims", 2):
             scale = numpyro.sample("scale", dist.LogNormal(0, 1))
-        f = dgp.gp("l1", kernels.SquaredExponential(1.0, scale), jnp.zeros((3, 2)))
+        f = dgp.gp("l1", kernels.SquaredExponential(1.0, scale), jnp.eye(3, 2))
         with dgp.minibatch(x, y) as (x, y):
             numpyro.sample("y", dgp.observe(f(x), lambda f: dist.Normal(f, 0.1)), obs=y)
 
