@@ -22,7 +22,7 @@ from dgp_ppl._partition import Call, CallArrays, Partition, Streamed, alone
 from dgp_ppl._typing import Model
 from dgp_ppl.core._minibatch import padded, recorded, whole_plates
 from dgp_ppl.inference.programs._data import check_padding
-from dgp_ppl.inference.programs._handlers import survey
+from dgp_ppl.inference.programs._handlers import Sites, survey
 
 _LEAST_WIDTH = 32  # of the steps between the numbers of rows that fits are padded to
 
@@ -52,18 +52,35 @@ class _Shapes:
         """The arrays that are as long as x."""
         return frozenset(i for i, (is_long, *_) in enumerate(self.leaves) if is_long)
 
-    def run(self, function: Callable[[CallArrays], Any], longer: _Numbers = frozenset()) -> None:
-        """Run a function of these arrays on shapes, where some have one row more."""
+    def params(
+        self, program: Callable[[CallArrays], Sites], longer: _Numbers = frozenset()
+    ) -> dict[str, Any] | None:
+        """Run a program on shapes, where some arrays have one row more.
+
+        Returns:
+            The shapes of its params, or None if it fails.
+        """
+        found: dict[str, Any] = {}
 
         def run(data: CallArrays) -> None:
-            function(data)
+            own = {n: s["value"] for n, s in program(data).items() if s["type"] == "param"}
+            found.update(jax.tree.map(jnp.shape, own))
 
         arrays = [
             jax.ShapeDtypeStruct((*[self.size + (i in longer)] * is_long, *shape), dtype)
             for i, (is_long, shape, dtype) in enumerate(self.leaves)
         ]
-        with alone():
-            jax.eval_shape(run, self.treedef.unflatten(arrays))
+        try:
+            with alone():
+                jax.eval_shape(run, self.treedef.unflatten(arrays))
+        except Exception:  # whatever a model raises
+            return None
+        return found
+
+    def can_grow(self, program: Callable[[CallArrays], Sites], rows: _Numbers) -> bool:
+        """Return whether a program runs, with the same params, if these arrays have more rows."""
+        found = self.params(program, rows)
+        return found is not None and found == self.params(program)
 
 
 @lru_cache(maxsize=64)
@@ -71,25 +88,17 @@ def _taken(partition: Partition, shapes: _Shapes) -> tuple[_Numbers, frozenset[i
     """Return which arrays the model hands to `minibatch`, and the sizes of minibatches."""
     taken, sizes = set(), set()
 
-    def run(data: CallArrays) -> None:
+    def program(data: CallArrays) -> Sites:
         numbers = {id(a): i for i, a in enumerate(jax.tree.leaves(data))}
         with recorded() as calls:
-            survey(whole_plates(partition.model), partition.join(data))
+            sites = survey(whole_plates(partition.model), partition.join(data))
         for arrays, batch_size in calls:
             taken.update(numbers[id(a)] for a in arrays if id(a) in numbers)
             sizes.update([] if batch_size is None else [batch_size])
+        return sites
 
-    shapes.run(run)
+    shapes.params(program)
     return frozenset(taken) & shapes.long, frozenset(sizes)
-
-
-def _runs(program: Callable[[CallArrays], Any], shapes: _Shapes, longer: _Numbers) -> bool:
-    """Return whether a program runs if these arrays have one row more."""
-    try:
-        shapes.run(program, longer)
-    except Exception:  # whatever a model raises
-        return False
-    return True
 
 
 def _hidden(partition: Partition, data: CallArrays, taken: _Numbers) -> Call:
@@ -102,22 +111,19 @@ def _hidden(partition: Partition, data: CallArrays, taken: _Numbers) -> Call:
 @lru_cache(maxsize=64)
 def _with_rows(partition: Partition, shapes: _Shapes) -> tuple[_Numbers, _Numbers, bool]:
     """Return which arrays have rows, which of them need not, and whether x can have more rows."""
-    program = whole_plates(partition.model)
-    taken, _ = _taken(partition, shapes)
+    model, (taken, _) = whole_plates(partition.model), _taken(partition, shapes)
 
     def is_whole(numbers: _Numbers) -> bool:
-        joined = lambda data: survey(program, partition.join(data))  # noqa: E731
-        return _runs(joined, shapes, shapes.long - numbers)
+        program = lambda data: survey(model, partition.join(data))  # noqa: E731
+        return shapes.params(program, shapes.long - numbers) is not None
 
     whole = shapes.long - taken - {0}
     if whole and not is_whole(whole):
         whole = frozenset(i for i in whole if is_whole(frozenset([i])))
     if 0 in taken:
-        rows, hidden = (
-            shapes.long - whole,
-            lambda data: survey(program, _hidden(partition, data, taken)),
-        )
-        return rows, frozenset(), _runs(hidden, shapes, rows)
+        rows = shapes.long - whole
+        program = lambda data: survey(model, _hidden(partition, data, taken))  # noqa: E731
+        return rows, frozenset(), shapes.can_grow(program, rows)
     # Such a model may take rows by their numbers, which fits any length.
     rows = frozenset(i for i in shapes.long if i < shapes.num_args)
     return rows, rows & whole, False
@@ -149,16 +155,16 @@ def arrays_with_rows(caller: str, model: Model, call: Call) -> tuple[CallArrays,
 def _can_pad(partition: Partition, shapes: _Shapes, taken: _Numbers) -> bool:
     """Return whether model and guide use these arrays in `minibatch` alone, and skip padding."""
 
-    def program(data: CallArrays) -> None:
+    def program(data: CallArrays) -> Sites:
         call = _hidden(partition, data, taken)
         sites = check_padding("fit", partition.model, call)
         # Some objectives compare the scales of sites with the number of rows.
         if any(s["scale"] not in (None, 1) for s in sites.values() if s["type"] == "sample"):
             raise ValueError("a site is scaled")
         with padded(1):
-            survey(partition.guide_with(data), call)
+            return sites | survey(partition.guide_with(data), call)
 
-    return _runs(program, shapes, taken)
+    return shapes.can_grow(program, taken)
 
 
 def padded_size(num: int) -> int:

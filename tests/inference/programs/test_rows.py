@@ -90,6 +90,13 @@ def with_factor(x, y, *, z):
     numpyro.factor("prior", 1.0)
 
 
+def with_offsets(x, y, *, z):
+    offsets = numpyro.param("offsets", jnp.zeros(len(x)))
+    f = layer(z)
+    with dgp.minibatch(x, y, offsets) as (x, y, offsets):
+        numpyro.sample("y", dgp.observe(f(x) + offsets, lambda f: dist.Normal(f, 0.1)), obs=y)
+
+
 def tempered(x, y, *, z):
     with handlers.scale(scale=0.5):
         svgp(x, y, z=z)
@@ -106,7 +113,7 @@ def test_what_uses_rows_elsewhere_is_not_padded():
     assert num_rows(svgp) == (20, 32)
     assert num_rows(svgp, rows=20, batch_size=20) == (20, 20)
     assert num_rows(svgp, rows=20, batch_size=25) == (20, 25)
-    for model in (centred, inducing_rows, with_factor, tempered):
+    for model in (centred, inducing_rows, with_factor, with_offsets, tempered):
         assert num_rows(model) == (None, 20)
     assert num_rows(svgp, lambda x, y, *, z: numpyro.param("a", jnp.sum(x))) == (None, 20)
     latent = {"z": [np.c_[Z, Z]]}
