@@ -25,3 +25,13 @@ def test_there_are_no_more_inducing_inputs_than_distinct_rows():
     x = jnp.asarray(np.repeat(np.linspace(-1, 1, 5), 2)[:, None])
     task = Task(KEY, x, jnp.sin(3 * x[:, 0]), Setting(inducing=8, steps=50))
     assert METHODS["sgpr"](task).result.params["l1.z"].shape == (5, 1)
+
+
+def test_a_fit_to_many_rows_starts_from_one_to_some(monkeypatch):
+    x = jnp.linspace(-2, 2, 40)[:, None]
+    task = Task(KEY, x, jnp.sin(3 * x[:, 0]) + 0.1 * jnp.cos(50 * x[:, 0]), Setting(inducing=8))
+    at_once = METHODS["sgpr"](task)
+    monkeypatch.setattr("dgp_ppl.comparison.methods._sparse._SOME_ROWS", 10)
+    in_two = METHODS["sgpr"](task)
+    assert in_two.result.start_losses is None
+    assert in_two.elbo_per_datum == pytest.approx(at_once.elbo_per_datum, abs=0.01)
