@@ -33,6 +33,7 @@ __all__ = ["minimize"]
 _RACE = 75  # iterations of each of several starts: after 20, long lengthscales look too good
 _LEAST_GAIN = 1e-9  # of an iteration, relative to the loss
 _WINDOW, _LEAST_GAINS = 20, 1e-4  # iterations, and their least gain in nats per row
+_FEW_STEPS = 100  # below this number the last one is no surprise
 _MEMORY = 20  # iterations whose gradients make the curvature
 
 
@@ -125,7 +126,7 @@ def minimize(
             "the error's result. To go on, call minimize with start=error.result",
             result,
         ) from interrupt
-    if len(result.losses) >= steps:
+    if len(result.losses) >= steps >= _FEW_STEPS:
         warnings.warn(
             f"minimize: loss still falls after {steps} steps; raise steps", UserWarning, 2
         )

@@ -95,7 +95,8 @@ def svgp_of_draws(x, y, *, z):
 SHALLOW_OF_DRAWS = dgp.MeanField(svgp_of_draws)
 
 
-def test_a_fit_that_has_not_ended_says_so():
+def test_a_fit_that_has_not_ended_says_so(monkeypatch):
+    monkeypatch.setattr("dgp_ppl.inference.svi._minimize._FEW_STEPS", 2)
     with pytest.warns(UserWarning, match="loss still falls after 2 steps"):
         assert len(run(normal, DATA, steps=2).losses) == 2
 
