@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from sklearn.model_selection import cross_val_predict
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from support.estimators import SMALL, fitted, run
-from support.helpers import KEY
+from support.helpers import KEY, compiled
 
 import dgp_ppl as dgp
 from dgp_ppl import NonFiniteLossError
@@ -22,6 +23,12 @@ Y = np.sin(X[:, 0])
 OWN = {"method", "random_state", "verbose"}
 FROM_THE_DATA = {"task", "outputs"}  # settings that `fit` finds in y
 OF_TABLES = {"category_kernel", "as_published"}
+
+
+def test_folds_of_other_sizes_share_programs(caplog):
+    x, gp = np.linspace(-2, 2, 23)[:, None], DeepGPRegressor(random_state=0, depth=1, **SMALL)
+    names = compiled(caplog, lambda: cross_val_predict(gp, x, np.sin(x[:, 0]), cv=2))
+    assert names.count("jit(run_chunk)") == names.count("jit(predictive_passes)") == 1
 
 
 def test_parameters_are_those_of_compare():

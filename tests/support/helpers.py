@@ -1,5 +1,6 @@
 """Small data, small models, exact results, and assertions for Monte Carlo estimates."""
 
+import logging
 import re
 
 import jax
@@ -190,3 +191,11 @@ def assert_derivatives(function, *args, second=False, rtol=1e-6):
     for value, difference in compare(x):
         scale = np.abs(difference).max()
         np.testing.assert_allclose(value, difference, rtol=rtol, atol=rtol * scale)
+
+
+def compiled(caplog, run):
+    """Return the names of the programs that a function compiles."""
+    caplog.clear()
+    with caplog.at_level(logging.WARNING), jax.log_compiles():
+        run()
+    return [r.getMessage().split()[1] for r in caplog.records if r.msg.startswith("Compiling")]

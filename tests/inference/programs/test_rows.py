@@ -1,8 +1,5 @@
 """Arguments with rows, padded fits, and programs that calls with other numbers of rows share."""
 
-import logging
-
-import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -10,7 +7,7 @@ import numpyro.distributions as dist
 import pytest
 from numpyro import handlers
 from support import fits
-from support.helpers import KEY
+from support.helpers import KEY, compiled
 
 import dgp_ppl as dgp
 from dgp_ppl._partition import Call, Partition
@@ -31,14 +28,6 @@ def shifted(x, shift, y=None, *, z, batch_size=None):
     with dgp.minibatch(x, y, batch_size=batch_size) as (x, y):
         mean = f(x) + jnp.sum(shift)
         numpyro.sample("y", dgp.observe(mean, lambda f: dist.Normal(f, 0.1)), obs=y)
-
-
-def compiled(caplog, run):
-    """Return the names of the programs that a function compiles."""
-    caplog.clear()
-    with caplog.at_level(logging.WARNING), jax.log_compiles():
-        run()
-    return [r.getMessage().split()[1] for r in caplog.records if r.msg.startswith("Compiling")]
 
 
 def test_refits_and_predictions_with_another_number_of_rows_compile_nothing(caplog):
