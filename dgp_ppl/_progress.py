@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from typing import Any
 
 from tqdm.auto import tqdm
@@ -12,6 +14,8 @@ from dgp_ppl._checks import check_kind
 
 class Progress(tqdm):  # pyright: ignore[reportGeneralTypeIssues] - tqdm chooses its base class
     """A bar of tqdm. In files and pipes it is drawn every ten seconds, and stays at the end.
+
+    Until the first steps are done, a terminal shows for how long their program has been compiling.
 
     `show` may be the label. `total` is None where it is not known; `done` steps were made before.
     """
@@ -26,9 +30,24 @@ class Progress(tqdm):  # pyright: ignore[reportGeneralTypeIssues] - tqdm chooses
             desc=show if isinstance(show, str) else label, total=total, initial=done,
             unit=f" {unit}", disable=not show, **options,
         )  # fmt: skip
+        self._moved = threading.Event()
+        if show and is_live:
+            threading.Thread(target=self._wait, daemon=True).start()
+
+    def _wait(self) -> None:
+        begin = time.monotonic()
+        while not self._moved.wait(1.0):
+            self.set_postfix_str(f"compiling, {time.monotonic() - begin:.0f} s")
 
     def update(self, n: float | None = 1, note: str = "") -> bool | None:
         """Add finished steps, and show a note about the last one, such as its loss."""
+        self._moved.set()
         if note:
             self.set_postfix_str(note, refresh=False)
         return super().update(n)
+
+    def close(self) -> None:
+        """End the bar."""
+        if hasattr(self, "_moved"):  # not if the arguments were refused
+            self._moved.set()
+        super().close()

@@ -2,6 +2,7 @@
 
 import io
 import sys
+import time
 
 import pytest
 
@@ -31,3 +32,14 @@ def test_nothing_is_shown_unasked(monkeypatch):
     with Progress(False, None, "pilot", "temperatures") as bar:
         bar.update(1, "worth 3 particles")
     assert found.getvalue() == ""
+
+
+def test_a_terminal_shows_how_long_the_first_program_compiles(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", found := Terminal())
+    with Progress(True, 10, "fit") as bar:
+        time.sleep(1.3)
+        assert "compiling, 1 s" in found.getvalue()
+        bar.update(10, "loss 1")
+    after = found.getvalue()
+    time.sleep(1.1)
+    assert found.getvalue() == after
