@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
@@ -141,8 +142,10 @@ def predict(
     # A prior, and a sampler that was given no params, have their initial values.
     initial = guide is None and (not draws or params == {})
     params = checked_params("predict", params, model, guide, call, new_rows=True, prior=initial)
-    by_row, most = arrays_with_rows("predict", model, call)
+    found, most = arrays_with_rows("predict", model, call)
     partition, data = Partition.split(model, Call(args, kwargs), guide)
+    by_row = jax.tree.map(lambda a: False, data)  # the guide's arrays among them
+    by_row = by_row._replace(args=found.args[1:], kwargs=found.kwargs)
     block = BLOCK if len(inputs) <= _MANY else _MANY
     block = block if block <= most else len(inputs)
     return Prediction(
@@ -150,7 +153,7 @@ def predict(
         forward_pass=ForwardPass(partition, site),
         params=params,
         data=data,
-        by_row=by_row._replace(args=by_row.args[1:]),
+        by_row=by_row,
         x=inputs,
         draws=draws,
         num_samples=num_samples,
