@@ -275,8 +275,10 @@ class Observed(dist.Distribution):
                 "random key: run the model under numpyro.handlers.seed, or through SVI or MCMC"
             )
         num = _DENSE_DRAWS * self.num_draws if dense else self.num_draws
-        eps = random.normal(self.key, (num, *sd.shape), sd.dtype)
-        return jnp.full((num,), -jnp.log(num)), self.latent_mean[None] + sd[None] * eps
+        # Rows come first: the noise of a row does not depend on the number of rows behind it.
+        eps = random.normal(self.key, (len(sd), num, *sd.shape[1:]), sd.dtype)
+        f = self.latent_mean[None] + sd[None] * jnp.moveaxis(eps, 1, 0)
+        return jnp.full((num,), -jnp.log(num)), f
 
 
 def as_observed(distribution: Any) -> Observed | None:
