@@ -82,7 +82,7 @@ WRONG = [
     # A wrong shape, such as [N, 1] for [N], would broadcast to [N, N].
     (lambda: metrics.rmse(np.zeros(3), np.zeros((3, 1))), r"mean: .*wanted \[3\]"),
     (lambda: metrics.rmse(np.zeros((3, 1)), np.zeros(3)), r"y: .*\[N\]"),
-    (lambda: metrics.rmse([], []), "y: .*at least 1"),
+    (lambda: metrics.rmse([], []), "y: .*length 1"),
     (lambda: metrics.mean_log_density(np.zeros((3, 2))), "log_density"),
     (lambda: metrics.interval_coverage(np.zeros(3), np.zeros((3, 1)), np.ones(3)), "lower"),
     (lambda: metrics.interval_coverage([0.0, 0.0], [0.0, 1.0], [1.0, 0.0]), "upper: got 1"),

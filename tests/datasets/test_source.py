@@ -90,7 +90,6 @@ def test_what_cannot_be_opened():
         (opened(dgp.Rows.from_arrays(X, ROWS), drop="a"), "no columns but x and y"),
         (rows(X, np.zeros((30, 3))), "[[2], [3]]"),
         (rows(X[:2], np.zeros(2)), "2 rows of data", "at least 3"),
-        (rows(X, np.array(["a"] * 30)), "wanted numbers", "Rows.map"),
     )
 
 

@@ -148,7 +148,7 @@ def test_what_does_not_fit_is_said():
         ),
         (plots.layers, [wide], "3 inputs, wanted one or two"),
         (plots.hidden_maps, [wide], "3 inputs, wanted one or two"),
-        (plots.diffusion_paths, [{"l1.v": np.ones(3)}], r"states\['l1.v'\].*S, K \+ 1, M, P"),
+        (plots.diffusion_paths, [{"l1.v": np.ones(3)}], r"states\['l1.v'\].*S, K\+1, M, P"),
         (plots.diffusion_paths, [{"v": np.ones((2, 3, 1, 1))}], "wanted two or more"),
         (plots.diffusion_paths, [states(), {"l1.v": np.ones(2)}], r"exact.*wanted \[S, 3, 2\]"),
     ):

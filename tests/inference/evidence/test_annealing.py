@@ -31,7 +31,7 @@ def fitted(steps):
 
 def test_exact_for_a_conjugate_model():
     """From a guide three nats below the evidence."""
-    params, bound = fitted(50)
+    params, bound = fitted(4)
     truth = exact_evidence(*ROWS)
     assert bound < truth - 2
     found = annealed(one_layer, GUIDE, params, *ROWS, z=ROWS[0])
