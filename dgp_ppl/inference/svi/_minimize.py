@@ -15,6 +15,7 @@ from jax import random
 from jax.flatten_util import ravel_pytree
 from numpyro.infer.elbo import ELBO
 from numpyro.infer.svi import SVIState
+from threadpoolctl import threadpool_limits
 
 from dgp_ppl._checks import check_count, check_key, checked_call
 from dgp_ppl._errors import Interrupted
@@ -84,7 +85,8 @@ def minimize(
     check_key("minimize", key)
     check_count("minimize", "steps", steps)
     begun, interrupt = time.perf_counter(), None
-    with jax.enable_x64(True):
+    # The other threads of OpenBLAS spin after each factorisation, and take cores away from XLA.
+    with jax.enable_x64(True), threadpool_limits(1, "blas"):
         call = checked_call("minimize", model, guide, args, kwargs)
         call = Call(*double(tuple(call)))
         problem = Problem.set_up(
