@@ -177,16 +177,22 @@ def padded_size(num: int) -> int:
     return -(-num // width) * width
 
 
-def split_padded(model: Model, call: Call, guide: Any) -> tuple[Partition, CallArrays]:
-    """Return `Partition.split` of a call, with padding of its rows if the programs skip it."""
+def split_padded(
+    model: Model, call: Call, guide: Any, pad: bool = True
+) -> tuple[Partition, CallArrays, bool]:
+    """Return `Partition.split` of a call, with padding of its rows if the programs skip it.
+
+    Also returns whether each step has all rows: not with a smaller ``batch_size``, nor of a source.
+    """
     partition, data = Partition.split(model, call, guide)
     x = call.inputs
     if not isinstance(x, jax.Array | np.ndarray) or isinstance(x, Tracer) or not x.ndim:
-        return partition, data
+        return partition, data, not isinstance(x, Streamed)
     shapes = _Shapes.of(data, len(x))
     taken, batch_sizes = _taken(partition, shapes)
-    if not taken or not _can_pad(partition, shapes, taken):
-        return partition, data
+    is_whole = min(batch_sizes, default=len(x)) >= len(x)
+    if not pad or not taken or not _can_pad(partition, shapes, taken):
+        return partition, data, is_whole
     # All rows stay all rows.
     size = min([padded_size(len(x)), *(b for b in batch_sizes if b >= len(x))])
     leaves, treedef = jax.tree.flatten(data)
@@ -194,4 +200,4 @@ def split_padded(model: Model, call: Call, guide: Any) -> tuple[Partition, CallA
         rows = np.asarray(leaves[i])
         leaves[i] = jnp.asarray(np.concatenate([rows, np.repeat(rows[-1:], size - len(x), axis=0)]))
     data = treedef.unflatten(leaves)._replace(num_rows=np.asarray(len(x), np.int32))
-    return partition, data
+    return partition, data, is_whole

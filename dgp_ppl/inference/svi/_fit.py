@@ -273,7 +273,7 @@ def evaluate(
         call, put_rows = random_feed(key, call, *source, num_draws)
     call, sites = check_data("evaluate", model, call)
     set_up_guide(key, guide, call, model, sites)
-    partition, data = split_padded(model, call, guide)
+    partition, data, _ = split_padded(model, call, guide)
     if put_rows is not None:
         data = put_rows(data, row_check("evaluate", model, call, sites))
     objective = checked_loss("evaluate", guide, loss) or bound_loss(guide)

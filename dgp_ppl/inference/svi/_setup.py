@@ -19,7 +19,7 @@ from numpyro.optim import _NumPyroOptim
 
 from dgp_ppl._checks import check_count, check_kind, check_positive, params_of, short_list
 from dgp_ppl._errors import NonFiniteLossError
-from dgp_ppl._partition import Call, CallArrays, Partition
+from dgp_ppl._partition import Call, CallArrays
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference._params import set_up_guide
 from dgp_ppl.inference.guides import LayerGuide
@@ -41,6 +41,7 @@ Start = Fitted | Params | None
 _OPTIMIZERS = optax.GradientTransformation | optimizers.Optimizer | _NumPyroOptim | None
 _DEFAULT_LOSS = TraceMeanField_ELBO()
 _STEPS = 6000  # of a fit by Adam
+_NOISY_STEP = 0.1  # of natural gradients in minibatches
 _HUGE = 1e20  # a loss that float32 cannot lower
 _FEW = 10  # numbers of a param that may be a scale
 
@@ -88,12 +89,13 @@ class Problem:
             {} if a is None else params_of(caller, a, name)
             for a, name in zip(given, names, strict=True)
         ]
-        partition, data = (split_padded if pad else Partition.split)(model, call, guide)
+        partition, data, all_rows = split_padded(model, call, guide, pad)
         model_params = frozenset(n for n, s in sites.items() if s["type"] == "param")
         if optimizer is None:
             optimizer = guide_optimizer(
-                guide, learning_rate, steps, model_params, from_params={} not in starts, loss=loss
-            )
+                guide, learning_rate, steps, model_params, from_params={} not in starts, loss=loss,
+                all_rows=all_rows,
+            )  # fmt: skip
         default = guide.default_loss if isinstance(guide, LayerGuide) else _DEFAULT_LOSS
         loop = training_loop(partition, optimizer, checked_loss(caller, guide, loss) or default)
         check_rows = row_check(caller, model, call, sites)
@@ -123,11 +125,13 @@ def guide_optimizer(
     *,
     from_params: bool = False,
     loss: ELBO | None = None,
+    all_rows: bool = True,
 ) -> Any:
     """Return `fit`'s default optimiser, an optax one, for a guide that has found its layers.
 
     Guides declare what they need in `LayerGuide.rate`, `rates`, `natural_params` and `optimizer`.
-    `slow` are the model's own params, and `from_params` is whether the fit starts from given ones.
+    `slow` are the model's own params; `from_params` is whether the fit starts from given ones, and
+    `all_rows` whether each step has all rows.
     """
     if not isinstance(guide, LayerGuide):
         return default_optimizer(learning_rate, steps, slow)
@@ -137,7 +141,10 @@ def guide_optimizer(
         # The predictive objective is not concave in q(v): with natural steps its fits diverge.
         natural = guide.natural_params if _is_bound(loss) else frozenset()
         rate = share * learning_rate
-        return default_optimizer(rate, steps, slow, rates, guide.row_params, natural)
+        step_size = 0.5 if all_rows else _NOISY_STEP
+        return default_optimizer(
+            rate, steps, slow, rates, guide.row_params, natural, step_size=step_size
+        )
     special, rows = guide.optimizer(learning_rate, steps, slow), guide.row_params
     if not rows:
         return special

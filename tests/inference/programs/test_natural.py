@@ -15,9 +15,10 @@ from numpyro.infer.autoguide import AutoMultivariateNormal
 
 import dgp_ppl as dgp
 from dgp_ppl import models
+from dgp_ppl._partition import Call
 from dgp_ppl.inference import PredictiveELBO, evaluate, natural_adam
 from dgp_ppl.inference.programs._natural import natural_gradient
-from dgp_ppl.inference.svi._setup import guide_optimizer
+from dgp_ppl.inference.svi._setup import Problem, guide_optimizer
 
 KEY = random.key(0)
 X = random.normal(KEY, (40, 2))
@@ -86,3 +87,18 @@ def test_fit_gives_natural_steps_of_the_bound_to_observed_layers_with_full_covar
         moves, _ = optimizer.update(gradient, optimizer.init(params), params)
         first = {n for n in params if np.allclose(moves[n], -0.1, rtol=0.01)}
         assert {n for n in first if n.endswith("loc")} == by_adam
+
+
+def test_steps_in_minibatches_are_smaller():
+    def change(**options):
+        optimizer = Problem.set_up(
+            "fit", KEY, models.svgp, dgp.MeanField(models.svgp), Call((X, Y), {"z": Z, **options}),
+            steps=100, learning_rate=0.1, optimizer=None, loss=None, start=None,
+        ).optimizer  # fmt: skip
+        params = {"l1.v.loc": jnp.zeros((6, 1)), "l1.v.scale_tril": jnp.zeros((1, 6, 6))}
+        gradient = {"l1.v.loc": jnp.ones((6, 1)), "l1.v.scale_tril": jnp.zeros((1, 6, 6))}
+        moves, _ = optimizer.update(gradient, optimizer.init(params), params)
+        return float(abs(moves["l1.v.loc"]).max())
+
+    assert change() == pytest.approx(change(batch_size=len(X)))
+    assert change() == pytest.approx(5 * change(batch_size=10))

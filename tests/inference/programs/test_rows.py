@@ -10,7 +10,7 @@ from support import fits
 from support.helpers import KEY, compiled
 
 import dgp_ppl as dgp
-from dgp_ppl._partition import Call, Partition
+from dgp_ppl._partition import Call
 from dgp_ppl.inference.programs._rows import arrays_with_rows, split_padded
 from dgp_ppl.inference.svi import _setup
 from dgp_ppl.models import deep_gp, gplvm, svgp
@@ -62,7 +62,7 @@ def test_padding_does_not_change_a_fit(monkeypatch, batch_size):
         )  # fmt: skip
 
     padded = fit()  # later, Adam turns rounding of gradients of 0 into steps
-    monkeypatch.setattr(_setup, "split_padded", Partition.split)
+    monkeypatch.setattr(_setup, "split_padded", lambda *call: split_padded(*call[:3], False))
     np.testing.assert_allclose(padded.losses, fit().losses, rtol=1e-8)
 
 
