@@ -49,7 +49,7 @@ class Task:
     @property
     def steps(self) -> int:
         """Number of optimiser steps."""
-        return TRAITS[""].steps if self.setting.steps is None else self.setting.steps
+        return Traits().steps if self.setting.steps is None else self.setting.steps
 
     @property
     def num_data(self) -> int:
