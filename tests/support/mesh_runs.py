@@ -49,7 +49,7 @@ def exchanged(batch_size, rows=N):
     rng = np.random.default_rng(0)
     x = rng.uniform(-2, 2, (rows, 2))
     call = Call((x, x[:, 0]), {"z": x[:5], "batch_size": batch_size})
-    options = {"learning_rate": 0.1, "optimizer": None, "loss": None, "start": None}
+    options = dict.fromkeys(["optimizer", "loss", "start"]) | {"learning_rate": 0.1, "pad": False}
     guide = dgp.MeanField(svgp)
     problem = Problem.set_up("fit", jax.random.key(0), svgp, guide, call, steps=10, **options)
     state = problem.loop.init(jax.random.key(0), problem.data, {})
