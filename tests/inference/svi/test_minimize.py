@@ -5,14 +5,12 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from numpyro.infer.autoguide import AutoDelta
-from support.fits import X, Y, Z
+from numpyro.infer.autoguide import AutoDelta, AutoNormal
 from support.helpers import KEY
 
 import dgp_ppl as dgp
 from dgp_ppl._progress import Progress
 from dgp_ppl.inference import minimize
-from dgp_ppl.models import svgp
 
 DATA = np.random.default_rng(0).normal(3, 2, 40)
 
@@ -65,11 +63,12 @@ def test_the_best_of_several_starts_goes_on():
     assert found.losses[-1] <= better < worse
 
 
-def test_a_mode_of_latent_sites():
-    def model(y):
-        numpyro.sample("y", dist.Normal(numpyro.sample("mu", dist.Normal(0, 1)), 1), obs=y)
+def mean_of_normals(y):
+    numpyro.sample("y", dist.Normal(numpyro.sample("mu", dist.Normal(0, 1)), 1), obs=y)
 
-    found = run(model, DATA, guide=AutoDelta(model))
+
+def test_a_mode_of_latent_sites():
+    found = run(mean_of_normals, DATA, guide=AutoDelta(mean_of_normals))
     assert found.params["mu_auto_loc"] == pytest.approx(DATA.sum() / (len(DATA) + 1), rel=1e-6)
 
 
@@ -85,14 +84,7 @@ def test_a_loss_that_is_never_finite_is_an_error_that_names_the_site():
 
 def test_a_random_loss_is_refused():
     with pytest.raises(ValueError, match=r"two random keys give losses .* use fit"):
-        run(svgp_of_draws, X, Y, guide=SHALLOW_OF_DRAWS, z=Z)
-
-
-def svgp_of_draws(x, y, *, z):
-    svgp(x, y, z=z, likelihood=lambda f: dist.StudentT(numpyro.sample("df", dist.Gamma(2.0)), f))
-
-
-SHALLOW_OF_DRAWS = dgp.MeanField(svgp_of_draws)
+        run(mean_of_normals, DATA, guide=AutoNormal(mean_of_normals))
 
 
 def test_a_fit_that_has_not_ended_says_so(monkeypatch):
