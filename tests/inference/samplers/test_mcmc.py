@@ -9,7 +9,7 @@ import numpyro.distributions as dist
 import pytest
 from jax import random
 from numpyro.infer import NUTS, init_to_value
-from support.helpers import KEY
+from support.helpers import KEY, slow
 from support.mcem_runs import X, Y, slope as learned
 from support.mcmc_runs import assert_same, sampled, short
 
@@ -57,18 +57,14 @@ def test_a_kernel_starts_side_by_side_with_others():
     """A search in `init` can take long; only NumPyro's kernels need the lock in all of it."""
     owned = []
 
-    class Searching(SGHMC):
-        def init(self, *args):
-            owned.append(TRACING._is_owned())
-            return super().init(*args)
+    def seen(self, *args):
+        owned.append(TRACING._is_owned())
+        raise KeyboardInterrupt
 
-    class OfNumPyro(NUTS):
-        def init(self, *args):
-            owned.append(TRACING._is_owned())
-            return super().init(*args)
-
-    short(Searching(hills))
-    short(OfNumPyro(hills))
+    for kind in (SGHMC, NUTS):
+        kernel = type("Seen", (kind,), {"init": seen})(hills)
+        with pytest.raises(KeyboardInterrupt):
+            short(kernel)
     assert owned == [False, True]
 
 
@@ -133,7 +129,7 @@ def whole_fit():
     return dgp.fit_mcem(KEY, learned, X, Y, **MCEM)
 
 
-@pytest.mark.parametrize(("kind", "iterations", "draws"), [("fit", 200, 0), ("draws", 300, 50)])
+@pytest.mark.parametrize(("kind", "iterations", "draws"), [("fit", 200, 0), slow("draws", 300, 50)])
 def test_an_interrupted_fit_mcem(press_ctrl_c, monkeypatch, tmp_path, kind, iterations, draws):
     press_ctrl_c(ExpectationMaximization if kind == "fit" else _Program, 3 + 1)
     wanted = f"after {iterations} of 300 iterations with {draws} of 120 draws"
