@@ -270,18 +270,25 @@ def test_the_upper_bound_on_the_kl():
     params = random_params(guide, *regression(rows=5))
     pair, (mean, R) = guide.adversarial_pair(params), dense(guide, params)
     truth = line_kl(guide, params)[2]
-    h = pair.features(KEY, 2000)
-    few, many = (pair.kl_bound(KEY, h, pair.features(random.key(1), 2 * n)[::2]) for n in (5, 1000))
+
+    @jax.jit
+    def at_draws():
+        h = pair.features(KEY, 2000)
+        others = (pair.features(random.key(1), 2 * n)[::2] for n in (5, 1000))
+        away = h + jnp.array([0.5, -0.3])
+        inputs = pair.discriminator_inputs(random.key(2), away)["shared"]
+        return [pair.kl_bound(KEY, h, o) for o in others], away, pair.gaussian_kl(away), inputs
+
+    (few, many), h, found, inputs = at_draws()
     error = 4.5 * np.std(many) / np.sqrt(1000)
     assert truth - error < many.mean() < truth + error
     assert many.mean() < few.mean()
     # q is Gaussian, so the KL of the Gaussian with the draws' moments is a closed form.
-    U, h = columns(pair.directions), h + np.float32([0.5, -0.3])
+    U = columns(pair.directions)
     mean = mean + R @ U.T @ np.mean(np.asarray(h, float), axis=0)
     cov = R @ (np.eye(len(mean)) + U.T @ np.cov(np.asarray(h, float).T, bias=True) @ U) @ R.T
-    np.testing.assert_allclose(pair.gaussian_kl(h).mean(), gaussian_kl(mean, cov), rtol=1e-3)
-    inputs = pair.discriminator_inputs(random.key(2), h)["shared"][::2, :, 0]  # antithetic pairs
-    assert_covariance(np.asarray(inputs, float), np.eye(2))
+    np.testing.assert_allclose(found.mean(), gaussian_kl(mean, cov), rtol=1e-3)
+    assert_covariance(np.asarray(inputs[::2, :, 0], float), np.eye(2))  # of antithetic pairs
 
 
 def test_gradients_of_generator_and_discriminator(x64):
