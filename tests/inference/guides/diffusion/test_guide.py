@@ -68,10 +68,10 @@ def test_without_control_the_guide_is_its_base_draw_by_draw(base, x64):
 def test_the_last_step_may_be_integrated_or_drawn():
     """The cost in closed form and the cost at the states drawn have one expectation."""
     x, y = regression(rows=6)
-    guide = Diffusion(two_layers, steps=3, base="prior", score=wavy)
-    params = shaken(start(two_layers, guide, x, y, z=Z), 0.2) | {"noise": 1.0}
+    guide = Diffusion(one_layer, steps=3, base="prior", score=wavy)
+    params = shaken(start(one_layer, guide, x, y, z=Z), 0.2)
     values = [
-        bound(two_layers, g, params, x, y, z=Z, keys=random.split(random.key(i), 2000))
+        bound(one_layer, g, params, x, y, z=Z, keys=random.split(random.key(i), 2000))
         for i, g in enumerate((guide, guide.drawn()))
     ]
     assert_mean(values[0] - values[1], 0.0)
