@@ -7,7 +7,7 @@ import numpyro.distributions as dist
 import pytest
 from numpyro.infer import NUTS
 from scipy import signal, stats
-from support.helpers import KEY, one_layer, regression, squared_exponential
+from support.helpers import KEY, one_layer, regression, slow, squared_exponential
 from support.tiny import TINY, X, Y, tiny
 
 import dgp_ppl as dgp
@@ -36,6 +36,7 @@ def test_energy_distance_of_normals():
         assert found.error < 0.1
 
 
+@pytest.mark.slow
 def test_its_error_is_the_spread_of_repetitions():
     """For equal distributions the statistic is degenerate, and the error is conservative."""
     pairs = [np.split(RNG(i).standard_normal((16, 50, 1)), 2) for i in range(200)]
@@ -46,7 +47,7 @@ def test_its_error_is_the_spread_of_repetitions():
         assert low < np.sqrt((errors**2).mean()) / values.std() < high
 
 
-@pytest.mark.parametrize(("chains", "steps", "rho"), [(4, 100, 0.9), (1, 1000, 0.97)])
+@pytest.mark.parametrize(("chains", "steps", "rho"), [(4, 100, 0.9), slow(1, 1000, 0.97)])
 def test_twice_the_error_holds_for_draws_that_depend_on_each_other(chains, steps, rho):
     """AR(1) chains of the same distribution; with unwidened errors 16 to 19 % lie beyond."""
     rng, beyond = RNG(0), []
