@@ -36,20 +36,21 @@ def drawn(total, chains=4, draws=200):
 
 
 def diagnosed(chains, **options):
+    options = {"num_draws": 200, "num_noise": 2} | options
     return prediction_diagnostics(KEY, ridge, {}, X, Y, posterior_samples=chains, **options)
 
 
 def test_directions_that_predictions_do_not_see():
     chains = drawn(np.zeros(4))
     assert chain_diagnostics(chains)["rhat"] > 2
-    found = diagnosed(chains, num_draws=200)
+    found = diagnosed(chains)
     assert found["rhat_predictions"] < 1.05
     assert found["rhat_log_density"] < 1.05
     assert found["ess_predictions"] > 200
 
 
 def test_chains_that_predict_differently():
-    found = diagnosed(drawn([0.0, 3.0, 0.0, 3.0]), num_noise=2)
+    found = diagnosed(drawn([0.0, 3.0, 0.0, 3.0]))
     assert found["rhat_predictions"] > 1.3
     assert found["ess_predictions"] < 20
 
