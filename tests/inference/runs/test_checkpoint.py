@@ -21,7 +21,6 @@ def test_another_run_in_the_folder(tmp_path):
     first = sampled(num_samples=5, checkpoint=tmp_path / "run")
     for differing, options in (
         ("thinning", {"thinning": 2}),
-        ("program", {"kernel": SGHMC(slope, friction=np.float32(0.3))}),
         ("program", {"kernel": SGHMC(handlers.scale(slope, 1.001))}),
     ):
         with pytest.raises(dgp.DataError, match=f"holds another run: its {differing}"):
