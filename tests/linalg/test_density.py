@@ -12,7 +12,7 @@ def test_value_and_gradient_are_numpyros(x64):
     rng = np.random.default_rng(0)
     A, y = jnp.asarray(rng.normal(size=(70, 80))), jnp.asarray(rng.normal(size=70))
     mine, numpyros = (
-        jax.value_and_grad(f, argnums=(0, 1))(A @ A.T, y)
+        jax.jit(jax.value_and_grad(f, argnums=(0, 1)))(A @ A.T, y)
         for f in (
             normal_log_density,
             lambda K, y: dist.MultivariateNormal(jnp.zeros(70), K).log_prob(y),
