@@ -43,6 +43,7 @@ def assert_rows_agree(methods, tolerance, **options):
     return found
 
 
+@pytest.mark.slow
 def test_the_numbers_are_those_of_single_fits():
     """All rows at each step; the second split has another number of rows."""
     rows = assert_rows_agree(["linear", "dsvi"], tolerance=1e-4, tests=(6, 5), depth=1)
@@ -99,6 +100,7 @@ def test_it_is_the_default_on_a_gpu_alone(together, monkeypatch):
     assert "in_one_program" not in compared(["linear"], splits=1)[0]
 
 
+@pytest.mark.slow
 def test_it_goes_on_after_an_interrupt_between_methods(together, tmp_path, monkeypatch):
     """Then the rows of the first split are not the first rows of results.json."""
     monkeypatch.setattr(Run, "tree", xarray.DataTree())
