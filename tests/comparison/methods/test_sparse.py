@@ -27,6 +27,7 @@ def test_there_are_no_more_inducing_inputs_than_distinct_rows():
     assert METHODS["sgpr"](task).result.params["l1.z"].shape == (5, 1)
 
 
+@pytest.mark.slow
 def test_a_fit_to_many_rows_starts_from_one_to_some(monkeypatch):
     x = jnp.linspace(-2, 2, 40)[:, None]
     task = Task(KEY, x, jnp.sin(3 * x[:, 0]) + 0.1 * jnp.cos(50 * x[:, 0]), Setting(inducing=8))
