@@ -109,6 +109,7 @@ def test_an_interrupted_run_is_the_errors_result(press_ctrl_c, monkeypatch):
         np.testing.assert_array_equal(np.concatenate(parts, axis=1), draws)
 
 
+@pytest.mark.slow
 def test_a_warm_up_without_and_with_a_checkpoint(press_ctrl_c, monkeypatch, tmp_path):
     press_ctrl_c(_Program, 1)
     with pytest.raises(dgp.Interrupted, match=r"after 200 steps with 0 of 100 .* again: a warm-up"):
