@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpyro.infer import NUTS
 from support.foreign_models import FOREIGN
-from support.helpers import KEY, slow
+from support.helpers import KEY
 
 import dgp_ppl as dgp
 from dgp_ppl.criticism import chain_diagnostics
@@ -23,7 +23,8 @@ SAMPLERS = {
 }
 
 
-@pytest.mark.parametrize("name", ["SGHMC", *(slow(n) for n in SAMPLERS if n != "SGHMC")])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SAMPLERS)
 def test_arviz_has_draws_and_statistics(name):
     """R-hat and the effective sample size of the tree equal the values of `chain_diagnostics`."""
     chains = dgp.run_mcmc(
