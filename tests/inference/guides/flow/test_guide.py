@@ -142,7 +142,8 @@ def test_trained_it_comes_near_the_evidence_and_not_above():
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("base", ["mean-field", slow("global")])
+@pytest.mark.slow
+@pytest.mark.parametrize("base", ["mean-field", "global"])
 def test_its_reference_space_is_the_space_of_its_noise(base):
     """v = T(F(e)), and the density of e has the Jacobian of both maps."""
     x, y = regression(rows=6)
