@@ -51,8 +51,8 @@ def test_open_loops_are_found():
     assert len(open_loops(lambda x: lax.map(until, x), jnp.ones(3))) == 1
 
 
-# The guides with loops of their own. All guides have the loops of layers, kernels and `fit`.
-QUICK = ("global_inducing", "informed diffusion", "flow", "implicit")
+# Guides with loops of their own. All guides have the loops of layers, kernels and `fit`.
+QUICK = ("global_inducing", "informed diffusion")
 
 
 @pytest.mark.parametrize("name", [n if n in QUICK else slow(n) for n in GUIDES])
