@@ -8,7 +8,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from scipy import stats
-from support.helpers import KEY, exact_evidence, one_layer, regression, slow, squared_exponential
+from support.helpers import KEY, exact_evidence, one_layer, regression, squared_exponential
 from support.tiny import TINY, X, Y, annealed, assert_evidence, tiny, tiny_evidence
 
 import dgp_ppl as dgp
@@ -86,7 +86,8 @@ def test_from_an_implicit_fit():
     assert found.standard_error < 0.3
 
 
-@pytest.mark.parametrize("target", [slow("bound"), "model"])
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["bound", "model"])
 def test_from_the_prior(target):
     """By quadrature, for both targets; the guide's q(v) does not matter.
 
