@@ -110,6 +110,7 @@ def test_a_failure_after_the_trials_keeps_the_last_finite_state():
     assert len(fits.errors[1].result.losses) == 10
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_each_of_many_fits_chooses_for_itself():
     """The start that fits the data of one fit is the wrong one for the other."""
