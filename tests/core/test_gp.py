@@ -162,7 +162,7 @@ def drawn(function, count=6000):
     return jax.jit(jax.vmap(function))(random.split(KEY, count))
 
 
-@pytest.mark.parametrize("posterior", ["draw", "full"])
+@pytest.mark.parametrize("posterior", [slow("draw"), "full"])
 def test_samples_have_the_marginal_or_the_joint_distribution(posterior):
     def draw(key):
         with handlers.seed(rng_seed=key):
@@ -175,7 +175,7 @@ def test_samples_have_the_marginal_or_the_joint_distribution(posterior):
     check_moments(joint, f.joint(X))
 
 
-@pytest.mark.parametrize(("name", "posterior"), [("shared", "draw"), ("both", "full")])
+@pytest.mark.parametrize(("name", "posterior"), [("shared", "draw"), slow("both", "full")])
 def test_paths_have_the_joint_distribution(name, posterior):
     f = layer(name, posterior, mean=means.pad(1, P))
     draws = drawn(lambda key: f.path(key, 200)(X))
