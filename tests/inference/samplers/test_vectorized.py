@@ -108,6 +108,6 @@ def test_a_folder_of_a_kernel_with_other_options(tmp_path):
     run = lambda **options: short(HMC(slope, **FIXED | options), checkpoint=tmp_path)  # noqa: E731
     np.testing.assert_array_equal(run().samples["w"], run().samples["w"])
     masses = np.array([1.0, 1.0, 1.0, 2.0])
-    for option in {"trajectory_length": 3.0}, {"step_size": 0.5}, {"inverse_mass_matrix": masses}:
+    for option in {"trajectory_length": 3.0}, {"inverse_mass_matrix": masses}:
         with pytest.raises(DataError, match=r"holds another run: its (start|program)"):
             run(**option)
