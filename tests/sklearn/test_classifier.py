@@ -11,6 +11,7 @@ from dgp_ppl.sklearn import DeepGPClassifier
 X = np.linspace(-2, 2, 12)[:, None]
 
 
+@pytest.mark.slow
 def test_the_fit_is_that_of_compare():
     """Probabilities are in the order of the classes, and a row's depend on that row alone."""
     rows, gp = run("iris"), fitted("iris")
