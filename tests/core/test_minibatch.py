@@ -8,7 +8,7 @@ import numpyro.distributions as dist
 import pytest
 from jax import random
 from numpyro import handlers
-from support.helpers import KEY, assert_mean, bound, one_layer, regression, start
+from support.helpers import KEY, assert_mean
 
 import dgp_ppl as dgp
 from dgp_ppl.core._minibatch import stratified_rows
@@ -91,15 +91,3 @@ def test_errors():
     ):
         with pytest.raises(ValueError, match=message):
             call()
-
-
-def test_bounds_of_minibatches_are_unbiased():
-    """With one layer the bound of all rows has no noise."""
-    x, y = regression(rows=13)
-    guide, z = dgp.MeanField(one_layer), x[:5]
-    params = start(one_layer, guide, x, y, z=z)
-    params["l1.v.loc"] = jnp.array([[1.0], [-0.5], [0.3], [0.0], [-1.0]])  # a nonzero KL
-    keys = random.split(KEY, 4000)
-    batches = bound(one_layer, guide, params, x, y, keys=keys, z=z, batch_size=4)
-    assert np.std(batches) > 0.1
-    assert_mean(batches, bound(one_layer, guide, params, x, y, z=z))
