@@ -14,7 +14,6 @@ from support.estimators import SMALL, fitted, run
 from support.helpers import KEY, compiled
 
 import dgp_ppl as dgp
-from dgp_ppl import NonFiniteLossError
 from dgp_ppl.comparison import Setting
 from dgp_ppl.sklearn import DeepGPClassifier, DeepGPRegressor
 
@@ -104,12 +103,6 @@ def test_data_that_cannot_be_used_are_one_line():
     ):
         with pytest.raises(ValueError, match=f"^DeepGPRegressor: {message}.*$"):
             DeepGPRegressor().fit(x, y)
-
-
-def test_a_fit_that_fails_says_so():
-    rows = run("step")
-    with pytest.raises(NonFiniteLossError, match="not finite at step"):
-        DeepGPRegressor(**SMALL | {"learning_rate": 1e30}).fit(rows.x, rows.y)
 
 
 # Rows are few: each check has other shapes, for which programs are compiled.
