@@ -21,7 +21,7 @@ import pytest
 import xarray as xr
 from joblib.externals import loky
 from support import worker_methods
-from support.comparisons import TINY, compared
+from support.comparisons import TINY
 
 import dgp_ppl
 from dgp_ppl.comparison import METHODS, Run, _executor, local_workers
@@ -55,6 +55,11 @@ class OfUser(Here, loky.ProcessPoolExecutor):
         raise AssertionError("the pool is shut down")
 
 
+@pytest.fixture(scope="module")
+def wanted():
+    return dgp_ppl.compare("step", NAMES, **OPTIONS)
+
+
 def assert_same(found, wanted):
     for rows in zip(found.splits, wanted.splits, strict=True):
         assert len({json.dumps({**row, "seconds": 0}) for row in rows}) == 1
@@ -63,36 +68,35 @@ def assert_same(found, wanted):
         np.testing.assert_array_equal(run.test.mean, wanted.fits[method].test.mean)
 
 
-def test_results_are_those_without_an_executor(tmp_path, monkeypatch):
+def test_results_are_those_without_an_executor(wanted, tmp_path, monkeypatch):
     """Also for threads. A worker need not have what the main program has registered."""
 
     class Elsewhere(Here):
         def submit(self, fn, /, *args):
             with monkeypatch.context() as worker:
-                worker.setitem(METHODS, "dsvi", None)
+                worker.setitem(METHODS, "sgpr", None)
                 future = super().submit(fn, *args)
             kept = future.result()[1]
             trees.append(kept is not None and "tree" in vars(pickle.loads(kept)))
             return future
 
-    trees, seen, (wanted, _) = [], [], compared()
+    trees, seen = [], []
     options = {**OPTIONS, "out": tmp_path, "on_row": seen.append}
-    found = dgp_ppl.compare("step", ["sgpr", "dsvi"], executor=Elsewhere(), **options)
+    found = dgp_ppl.compare("step", NAMES, executor=Elsewhere(), **options)
     assert_same(found, wanted)
     assert trees == [True, True, False, False]  # of the first split, made by the worker
     record = json.loads((tmp_path / "results.json").read_text())
     assert record["splits"] == found.splits
     assert sorted(seen, key=str) == sorted(found.splits, key=str)
-    assert {p.name for p in tmp_path.iterdir()} == {"results.json", "sgpr.nc", "dsvi.nc"}
+    assert {p.name for p in tmp_path.iterdir()} == {"results.json", "sgpr.nc", "linear.nc"}
     with Threads(2) as threads:
-        found = dgp_ppl.compare("step", ["sgpr", "dsvi"], executor=threads, **OPTIONS)
+        found = dgp_ppl.compare("step", NAMES, executor=threads, **OPTIONS)
         assert_same(found, wanted)
 
 
-def test_a_comparison_that_ends_early_goes_on(tmp_path, monkeypatch):
+def test_a_comparison_that_ends_early_goes_on(wanted, tmp_path, monkeypatch):
     """Ctrl-C, and a worker that dies: one line says how, and finished fits are kept."""
     monkeypatch.setattr(Run, "tree", xr.DataTree())
-    wanted = dgp_ppl.compare("step", NAMES, **OPTIONS)
 
     def stop(row):
         raise KeyboardInterrupt
@@ -140,9 +144,8 @@ def test_what_cannot_be_sent(tmp_path):
 
 
 @pytest.mark.slow
-def test_processes(tmp_path):
+def test_processes(wanted, tmp_path):
     """The runs and the trees of processes are the same, for any pool of them."""
-    wanted = dgp_ppl.compare("step", NAMES, **OPTIONS)
     with ProcessPoolExecutor(2, get_context("spawn")) as pool:
         for place, executor in (("pool", pool), ("local", local_workers(1))):
             out = tmp_path / place
