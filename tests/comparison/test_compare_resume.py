@@ -20,9 +20,10 @@ OPTIONS = {**TINY, "splits": 2, "seed": 3}
 
 
 @pytest.fixture(autouse=True)
-def _no_trees(monkeypatch):
-    """Leave out ArviZ trees, which take most of the time."""
+def _quick(monkeypatch):
+    """Leave out ArviZ trees, which take most of the time, and fit a straight line only."""
     monkeypatch.setattr(Run, "tree", xarray.DataTree())
+    monkeypatch.setitem(METHODS, "sgpr", METHODS["linear"])
 
 
 @pytest.fixture
