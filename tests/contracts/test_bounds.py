@@ -24,7 +24,7 @@ from support.helpers import (
     squared_exponential,
     two_layer_params,
 )
-from support.objectives import NOISE, hyperparameters
+from support.objectives import NOISE, hyperparameters, kls
 
 import dgp_ppl as dgp
 from dgp_ppl.linalg import default_jitter
@@ -60,26 +60,19 @@ def test_with_all_inputs_inducing_the_bounds_are_the_evidence():
         assert value < evidence + 1e-9
 
 
-@pytest.mark.parametrize("M", [4, 8])
-def test_svgp_at_its_optimum_is_sgpr_and_below_the_evidence(M):
+def test_svgp_at_its_optimum_is_sgpr_and_below_the_evidence():
     x, y = regression()
-    collapsed, optimal, _ = bounds(spread(M), x, y)
+    collapsed, optimal, _ = bounds(spread(8), x, y)
     assert optimal == pytest.approx(float(collapsed), rel=1e-9)
     assert collapsed < exact_evidence(x, y)
 
 
-def test_more_inducing_inputs_tighten_the_bound():
-    """The bound with M = 15 is nearly exact; M = 8 is lower, and M = 4 much lower."""
-    x, y = regression(rows=30)
-    gaps = [exact_evidence(x, y) - float(bounds(spread(M), x, y)[0]) for M in (15, 8, 4)]
-    assert 0 < gaps[0] < 1e-3
-    assert 10 * gaps[0] < gaps[1] < 5
-    assert gaps[2] > gaps[1] + 10
-
-
 @pytest.mark.parametrize(("M", "value"), [(15, -8.620734), (8, -8.739186), (4, -101.278919)])
 def test_bounds_as_another_implementation_has_them(M, value):
-    """The log evidence is -8.620731. The other implementation uses a larger jitter, 1e-7."""
+    """The log evidence is -8.620731; more inducing inputs tighten the bound.
+
+    The other implementation uses a larger jitter, 1e-7.
+    """
     rng = np.random.default_rng(1)
     x = np.sort(rng.uniform(-2, 2, 30))
     y = jnp.asarray(np.sin(3 * x) + 0.2 * rng.standard_normal(30))
@@ -89,9 +82,7 @@ def test_bounds_as_another_implementation_has_them(M, value):
     assert exact_evidence(x, y, 0.2, variance=1.2, lengthscale=0.7) == pytest.approx(
         -8.620731, abs=5e-7
     )
-    params = jax.jit(optimal_inducing)(given, x, y)
-    for program, guide in ((sgpr, no_guide), (svgp, GUIDE)):
-        assert float(bound(program, guide, params, x, y, z=z)) == pytest.approx(value, abs=3e-6)
+    assert float(bound(sgpr, no_guide, given, x, y, z=z)) == pytest.approx(value, abs=3e-6)
 
 
 def test_svgp_at_any_other_q_is_below_its_optimum():
@@ -199,11 +190,6 @@ def test_float32_gives_no_higher_collapsed_bound(lengthscale, noise):
 # --- two layers ----------------------------------------------------------------------------------
 
 
-def kl(params, l):
-    m, R = np.asarray(params[f"l{l}.v.loc"]), np.asarray(params[f"l{l}.v.scale_tril"][0])
-    return 0.5 * ((R**2).sum() + (m**2).sum() - 5) - np.log(np.diag(R)).sum()
-
-
 def expected_log_likelihood(params, h, y):
     mean, var = layer_moments(params, 2, h[:, None])
     return stats.norm(mean, NOISE).logpdf(y) - var / (2 * NOISE**2)
@@ -218,7 +204,7 @@ def test_the_mean_of_deep_bounds_is_the_doubly_stochastic_bound():
     """Compare with Gauss-Hermite quadrature over each row's hidden value, in NumPy."""
     x, y = regression(rows=8)
     params = two_layer_params(variance=0.5)
-    total = -kl(params, 1) - kl(params, 2)
+    total = -kls(params)
     for weight, h in hidden_nodes(params, x):
         total += weight * expected_log_likelihood(params, h, np.asarray(y)).sum()
     assert_mean(deep_bound(params, x, y, random.split(KEY, 4000)), total)
@@ -229,4 +215,4 @@ def test_a_hidden_layer_without_variance_is_the_identity():
     params = two_layer_params(variance=1e-14)
     value = deep_bound(params, x, y, KEY)
     one = expected_log_likelihood(params, np.asarray(x)[:, 0], np.asarray(y)).sum()
-    assert value == pytest.approx(one - kl(params, 1) - kl(params, 2), rel=1e-5)
+    assert value == pytest.approx(one - kls(params), rel=1e-5)
