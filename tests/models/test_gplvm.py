@@ -24,6 +24,7 @@ def fitted():
     return y, guide, result.params, options
 
 
+@pytest.mark.slow
 def test_it_finds_what_the_rows_differ_in(fitted):
     """At most two of three dimensions are relevant: the position on the curve, and which curve.
 
@@ -63,6 +64,7 @@ def test_missing_entries_are_recovered(fitted):
     np.testing.assert_allclose(recovered.mean[:, 0], new[:, 0], atol=0.25)
 
 
+@pytest.mark.slow
 def test_rows_of_the_fit_are_reconstructed(fitted):
     y, guide, params, options = fitted
     own = dgp.latent_inputs(gplvm, guide, params)
@@ -71,6 +73,7 @@ def test_rows_of_the_fit_are_reconstructed(fitted):
     assert np.sqrt(np.mean((back.mean - y) ** 2)) < 0.1
 
 
+@pytest.mark.slow
 def test_new_rows_have_the_prior(fitted):
     """Latent inputs of rows without data are draws from N(0, I), for any number of rows."""
     _, guide, params, options = fitted
@@ -127,8 +130,10 @@ def test_a_custom_likelihood_and_a_mask():
     assert np.isfinite(float(one))
 
 
-def test_wrong_use(fitted):
-    y, guide, params, options = fitted
+def test_wrong_use():
+    y, guide = curve()[0], dgp.MeanField(gplvm, covariance="shared")
+    options = {"z": (jnp.linspace(-1, 1, 12).reshape(4, 3),), "out": 4}
+    params = start(gplvm, guide, None, y, **options)
     with handlers.seed(rng_seed=0), pytest.raises(ValueError, match=r"x = jnp\.zeros\(\(N, 0\)\)"):
         gplvm(None, z=(spread(4),))
     with handlers.seed(rng_seed=0), pytest.raises(ValueError, match="for 1 known inputs"):
