@@ -10,7 +10,7 @@ import pytest
 from jax import random
 from numpyro.infer.autoguide import AutoNormal
 from support.fits import OPTIMIZER, SHALLOW, X, Y, Z, shallow
-from support.helpers import KEY, assert_errors, slow
+from support.helpers import KEY, assert_errors, bound as bound_of, slow, start
 
 import dgp_ppl as dgp
 from dgp_ppl.core._minibatch import padded
@@ -31,6 +31,7 @@ def assert_close(a, b, tolerance=1e-8):
         np.testing.assert_allclose(a.params[name], b.params[name], 100 * tolerance, 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_restarts_equal_single_fits():
     """The minibatches and the draws of hidden layers follow the keys."""
@@ -47,19 +48,6 @@ def test_restarts_equal_single_fits():
     np.testing.assert_array_equal(fits[-1].losses, fits.losses[2])
     with pytest.raises(IndexError):
         fits[3]
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("x64")
-def test_fits_of_other_data_equal_single_fits_in_float64():
-    xs = np.stack([np.asarray(X, float) + shift for shift in (0.0, 0.3, 0.7)])
-    ys, zs = np.stack([Y, -Y, Y**2]).astype(float), jnp.asarray(xs[:, :18:3])
-    fits = dgp.fit_many(
-        KEYS, svgp, SHALLOW, xs, ys, z=zs, each=("x", "y", "z"), steps=30, **OPTIONS
-    )
-    for i, found in enumerate(fits):
-        alone = dgp.fit(KEYS[i], svgp, SHALLOW, xs[i], ys[i], z=zs[i], steps=30, **OPTIONS)
-        assert_close(found, alone)
 
 
 @pytest.mark.usefixtures("x64")
@@ -170,18 +158,16 @@ def test_other_objectives_leave_padding_out(loss):
 @pytest.mark.usefixtures("x64")
 def test_minibatches_of_padded_data_are_unbiased():
     x, y = (a[1] for a in padded_data())
-    kwargs = {"z": [Z], "out": 1}
-    guide = dgp.MeanField(deep_gp)
-    fit = dgp.fit(KEY, deep_gp, guide, X, Y, steps=5, **kwargs, **OPTIONS)
+    params = start(svgp, SHALLOW, X, Y, z=Z)
     loss = numpyro.infer.TraceMeanField_ELBO()
 
     @jax.jit
     def bound(key):
         with padded(17):
-            return -loss.loss(key, fit.params, deep_gp, guide, x, y, batch_size=5, **kwargs)
+            return -loss.loss(key, params, svgp, SHALLOW, x, y, z=Z, batch_size=5)
 
     draws = np.asarray(jax.vmap(bound)(random.split(KEY, 4000)))
-    wanted, _ = dgp.evaluate(KEY, deep_gp, guide, fit, X[:17], Y[:17], num_draws=2, **kwargs)
+    wanted = float(bound_of(svgp, SHALLOW, params, X[:17], Y[:17], z=Z))
     error = draws.std() / np.sqrt(len(draws))
     assert abs(draws.mean() - wanted) < 4 * error
     assert error < 0.02 * abs(wanted)
