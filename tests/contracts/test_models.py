@@ -3,12 +3,13 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 from jax import random
 from numpyro import handlers
 from numpyro.infer import MCMC, NUTS
 from numpyro.infer.autoguide import AutoNormal
-from support.helpers import regression
+from support.helpers import KEY, no_guide, regression
 
 import dgp_ppl as dgp
 from dgp_ppl import initialize, likelihoods, models
@@ -18,17 +19,12 @@ from dgp_ppl.comparison._setting import MODELS
 SETTING = Setting(inducing=4, depth=2)
 
 
-def no_guide(*args, **kwargs):
-    """A guide for models without latent sites."""
-
-
 def model_of(name, x, y):
-    """Return a model, its arguments, initial params and a guide."""
-    key = random.key(0)
-    z = initialize.inducing_inputs(key, x, 4)
+    """Return a model, its arguments and a guide."""
+    z = initialize.inducing_inputs(KEY, x, 4)
     if name in MODELS:
-        built = build(Task(key, x, y, SETTING).with_setting(model=name))
-        return built.model, built.kwargs, {}, dgp.MeanField(built.model)
+        built = build(Task(KEY, x, y, SETTING).with_setting(model=name))
+        return built.model, built.kwargs, dgp.MeanField(built.model)
     model, kwargs = {
         "svgp": (models.svgp, {"z": z}),
         "sgpr": (models.sgpr, {"z": z}),
@@ -37,7 +33,7 @@ def model_of(name, x, y):
         "classes": (models.deep_gp, {"z": (z, z), "likelihood": likelihoods.bernoulli_probit}),
     }[name]
     guides = {"sgpr": lambda m: no_guide, "bnn": AutoNormal}
-    return model, kwargs, {}, guides.get(name, dgp.MeanField)(model)
+    return model, kwargs, guides.get(name, dgp.MeanField)(model)
 
 
 NAMES = (*MODELS, "svgp", "sgpr", "gplvm", "bnn", "classes")
@@ -55,9 +51,8 @@ def test_under_svi_and_nuts(name, x64):
     with jax.enable_x64(x64):
         dtype = jnp.float64 if x64 else jnp.float32
         x, y = data(name)
-        model, kwargs, start, guide = model_of(name, regression(rows=12, dim=2)[0], y)
-        key = random.key(1)
-        options = {"steps": 3, "progress": False, **({"start": start} if start else {})}
+        model, kwargs, guide = model_of(name, regression(rows=12, dim=2)[0], y)
+        key, options = random.key(1), {"steps": 3, "progress": False}
         if name != "sgpr":  # sgpr takes all rows
             options["batch_size"] = 5
         result = dgp.fit(key, model, guide, x, y, **options, **kwargs)
@@ -67,7 +62,7 @@ def test_under_svi_and_nuts(name, x64):
             assert np.isfinite(value).all()
         fixed = handlers.substitute(model, data=result.params)
         if name == "sgpr":  # it has no latent site, so put a prior on the noise
-            prior = {"noise": noise_prior()}
+            prior = {"noise": dist.LogNormal(-1.0, 0.5)}
             given = {n: a for n, a in result.params.items() if n != "noise"}
             fixed = handlers.lift(handlers.substitute(model, data=given), prior=prior)
         mcmc = MCMC(NUTS(fixed), num_warmup=4, num_samples=3, progress_bar=False)
@@ -75,10 +70,3 @@ def test_under_svi_and_nuts(name, x64):
         for site, draws in mcmc.get_samples().items():
             assert draws.dtype == dtype, site
             assert np.isfinite(draws).all(), site
-
-
-def noise_prior():
-    """Return a prior for the standard deviation of the noise."""
-    import numpyro.distributions as dist
-
-    return dist.LogNormal(-1.0, 0.5)
