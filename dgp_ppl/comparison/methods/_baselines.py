@@ -40,7 +40,7 @@ def _linear(task: Task) -> Fitted:
     With a linear kernel and inducing inputs at the unit vectors, the inducing values are the
     weights.
     """
-    z = jnp.eye(task.x.shape[1])
+    z = np.eye(task.x.shape[1], dtype=task.x.dtype)  # JAX arrays in a model are no equal ones
     return fit_collapsed(task, z, _shared_variance, freeze(models.sgpr, {"l1.z": z}), z=z)
 
 
