@@ -133,4 +133,4 @@ def test_a_coupled_guide_holds_the_exact_posterior():
         with pytest.raises(ValueError, match=r"coupled is True, .* sample_posterior"):
             values(params)
     with pytest.raises(ValueError, match=r"coupled is True and .* 0 joint guides"):
-        start(model, dgp.MeanField(model, coupled=True), *regression(rows=5))
+        jax.eval_shape(handlers.seed(dgp.MeanField(model, coupled=True), KEY), *regression(rows=5))
