@@ -47,6 +47,7 @@ def from_the_posterior():
     return annealed(one_layer, GUIDE, fitted(1500)[0], *ROWS, z=ROWS[0], temperatures=5)
 
 
+@pytest.mark.slow
 def test_from_the_posterior_all_weights_are_equal():
     found = from_the_posterior()
     assert found.log_evidence == pytest.approx(exact_evidence(*ROWS), abs=2e-3)
@@ -158,6 +159,7 @@ def test_two_modes_have_their_weights():
     assert found.warnings == ()
 
 
+@pytest.mark.slow
 def test_particles_go_to_arviz_and_to_predictions():
     """Resampled by their weights; ArviZ has the weight of each."""
     (x, _), options = ROWS, {"z": ROWS[0]}
