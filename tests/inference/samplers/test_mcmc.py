@@ -27,6 +27,7 @@ def hills(x, y):
     numpyro.sample("w", dist.Normal(0, 1).expand([10]).to_event(1))
 
 
+@pytest.mark.slow
 def test_draws_that_are_too_hot_are_said():
     """Euler steps that are too large heat the momentum; there is one warning."""
     hot = SGHMC(hills, step_size=1.0, preconditioner=None, integrator="euler", friction=0.5)
