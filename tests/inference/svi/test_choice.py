@@ -146,6 +146,7 @@ def test_an_interrupt_in_a_trial_keeps_the_best_so_far(monkeypatch):
     assert_same(caught.value.result.params, shallow(10, start=GOOD).params)
 
 
+@pytest.mark.slow
 def test_each_trial_of_rows_reads_them_from_their_first():
     """A fit to rows chooses like any other, and goes on after the trial's minibatches."""
     rows = dgp.Rows.from_arrays(np.asarray(X), np.asarray(Y))
