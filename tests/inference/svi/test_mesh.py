@@ -70,6 +70,7 @@ def test_wrong_meshes():
         dgp.fit(KEY, model, guide, [X[:3], X[:3]], steps=2, mesh="auto", progress=False)
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite():
     with pytest.raises(dgp.NonFiniteLossError, match="not finite at step") as caught:
         shallow(30, mesh="auto", optimizer=None, learning_rate=1e30)
