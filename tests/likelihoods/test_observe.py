@@ -121,7 +121,7 @@ def wide(guided):
     return marginals(guided, WIDE_MEAN, np.broadcast_to(WIDE_VAR, (2, 3)))
 
 
-@pytest.mark.parametrize("name", VECTOR)
+@pytest.mark.parametrize("name", [slow(n) if n.startswith("Normal") else n for n in VECTOR])
 def test_vector_latent(name):
     likelihood, y = VECTOR[name]
     y = jnp.asarray(y)
