@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from jax import random
 from numpyro import handlers
-from support.helpers import KEY
+from support.helpers import KEY, slow
 
 from dgp_ppl.inference.guides.flow._bijections import SplineCoupling, bijection_params
 
@@ -28,7 +28,7 @@ def numbers(size, seed=0):
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("size", [2, 7])
+@pytest.mark.parametrize("size", [slow(2), 7])
 def test_its_inverse_and_its_volume(size):
     """Compare with the dense Jacobian."""
     bijection = shaken(SplineCoupling(size, KEY, layers=8, width=8, bins=5))
