@@ -169,7 +169,7 @@ def test_memory_does_not_grow_with_the_steps():
     assert memory(64) - memory(8) < 56 * width
 
 
-@pytest.mark.parametrize("drawn", [False, True])
+@pytest.mark.parametrize("drawn", [slow(False), True])
 def test_drawn_paths_agree_with_the_closed_form(drawn, x64):
     model = linear_gaussian(3)
     process = Process.build(RISING, 8)
