@@ -106,6 +106,7 @@ def test_the_bound_of_the_sampled_flow_is_one():
     assert mean > value - 3  # and the bound is not trivial
 
 
+@pytest.mark.slow
 def test_a_field_that_changes_with_time():
     """Its inducing inputs are a grid. One time and a long time scale give a constant field."""
     guide, options = dgp.MeanField(diff_gp), {**Z, "horizon": 2.0, "flow_steps": 4}
