@@ -71,6 +71,7 @@ def test_what_predict_returns(gp, x):
     assert gp.score(x, run("step").y_test) == r2_score(run("step").y_test, mean)
 
 
+@pytest.mark.slow
 def test_predictions_are_in_the_units_of_the_data(gp, x):
     rows = run("step")
     other = DeepGPRegressor(random_state=3, **SMALL).fit(rows.x + 2000, 1e5 + 30 * rows.y)
