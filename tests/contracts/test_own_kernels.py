@@ -1,6 +1,6 @@
 """Own kernels with equal hyperparameters are one shared kernel: every route has the same numbers.
 
-The guides' own contract tests run on own kernels.
+The guides' own contract tests run on own kernels, and `test_gp` has the moments of each output.
 """
 
 from functools import partial
@@ -10,12 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpyro.infer import NUTS, TraceMeanField_ELBO, init_to_sample
-from support.helpers import KEY, regression, slow
+from support.helpers import KEY, regression
 
 import dgp_ppl as dgp
 from dgp_ppl import plots
 from dgp_ppl.inference import ImportanceWeighted, evaluate
 from dgp_ppl.models import deep_gp
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("x64")]
 
 SHARED = partial(deep_gp, share_kernel=True)
 NEW = np.stack(np.meshgrid([-1.0, 0.0, 2.0], [-2.0, 1.0]), -1).reshape(-1, 2)
@@ -87,7 +89,6 @@ def layer_functions(model, params, z, x, y):
     return jnp.concatenate([jnp.ravel(f.mean) for f in found.values()])
 
 
-QUICK = ("ELBO", "predict")
 ROUTES = {
     "ELBO": loss(TraceMeanField_ELBO(num_particles=2)),
     "PredictiveELBO": loss(dgp.PredictiveELBO(elbo_share=0.5, num_particles=2)),
@@ -101,8 +102,7 @@ ROUTES = {
 }
 
 
-@pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("name", [n if n in QUICK else slow(n) for n in ROUTES])
+@pytest.mark.parametrize("name", ROUTES)
 def test_equal_own_kernels_are_a_shared_kernel(name, fits):
     z, data, params = fits
     shared, own = (np.asarray(ROUTES[name](m, params[m], z, *data)) for m in (SHARED, deep_gp))
@@ -110,8 +110,7 @@ def test_equal_own_kernels_are_a_shared_kernel(name, fits):
     np.testing.assert_allclose(own, shared, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("name", ["predict", "ELBO", slow("ArviZ")])
+@pytest.mark.parametrize("name", ["predict", "ELBO", "ArviZ"])
 def test_other_own_kernels_are_not(name, fits):
     """The routes read each output's hyperparameters."""
     z, data, params = fits
