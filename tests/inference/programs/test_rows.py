@@ -7,7 +7,7 @@ import numpyro.distributions as dist
 import pytest
 from numpyro import handlers
 from support import fits
-from support.helpers import KEY, compiled, slow
+from support.helpers import KEY, compiled
 
 import dgp_ppl as dgp
 from dgp_ppl._partition import Call
@@ -53,7 +53,8 @@ def test_refits_and_predictions_with_another_number_of_rows_compile_nothing(capl
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("batch_size", [slow(None), 7])
+@pytest.mark.slow
+@pytest.mark.parametrize("batch_size", [None, 7])
 def test_padding_does_not_change_a_fit(monkeypatch, batch_size):
     def fit():
         return dgp.fit(
