@@ -203,7 +203,13 @@ class _Descent:
     def state(self) -> SVIState:
         """Return the state of the last iteration."""
         params = ravel_pytree(self._like)[1](jnp.asarray(self._at))
-        return self._begun._replace(optim_state=jax.jit(self._loop.svi.optim.init)(params))
+        return self._begun._replace(optim_state=_first_state(self._loop)(params))
+
+
+@lru_cache(maxsize=32)
+def _first_state(loop: TrainingLoop) -> Any:
+    """Return the program of the optimizer's first state; `jax.jit` keeps none of a method."""
+    return jax.jit(loop.svi.optim.init)
 
 
 @lru_cache(maxsize=32)

@@ -6,7 +6,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro.infer.autoguide import AutoDelta, AutoNormal
-from support.helpers import KEY
+from support.helpers import KEY, compiled
 
 import dgp_ppl as dgp
 from dgp_ppl._progress import Progress
@@ -51,6 +51,11 @@ def test_a_fit_goes_on_from_its_result():
     )
     assert found.params["loc"].dtype == jnp.float32
     assert found.losses[0] == pytest.approx(run(normal, DATA).losses[-1], rel=1e-6)
+
+
+def test_a_second_fit_compiles_nothing(caplog):
+    run(normal, DATA)
+    assert compiled(caplog, lambda: run(normal, DATA)) == []
 
 
 def test_the_best_of_several_starts_goes_on():
