@@ -46,8 +46,15 @@ class Page(html.parser.HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def page():
-    return Page((compared()[1] / "report.html").read_text())
+def folder():
+    found, out = compared()
+    report.write_report(found, out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def page(folder):
+    return Page((folder / "report.html").read_text())
 
 
 def test_the_page_needs_nothing_else(page):
@@ -63,7 +70,12 @@ def test_the_page_needs_nothing_else(page):
     assert "viewport" in [a.get("name") for t, a in page.tags if t == "meta"]
 
 
-def test_every_picture_is_one_and_is_told(page):
+def test_every_picture_is_one_and_is_told(folder, page):
+    for name in ("training", "predictions", "function"):
+        data = (folder / f"{name}.png").read_bytes()
+        assert data.startswith(b"\x89PNG")
+        assert len(data) > 10_000
+    assert not list(folder.glob("*.part"))
     images = [a for t, a in page.tags if t == "img"]
     titles = [a["alt"].split(".")[0] for a in images]
     assert titles[:2] == ["Training", "Predicted against observed"]
