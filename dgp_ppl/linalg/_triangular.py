@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import jaxlib
+import numpy as np
 from jax import lax
 from jax.custom_batching import sequential_vmap
 from jaxtyping import Array, Float
@@ -106,7 +107,7 @@ def _inverse_by_products(L: Float[Array, "M M"]) -> Float[Array, "M M"]:
     levels = max(0, (-(-M // _LEAF) - 1).bit_length())
     size = -(-M // 2**levels)
     total = size * 2**levels
-    padded = jnp.pad(L, (0, total - M)) + jnp.diag((jnp.arange(total) >= M).astype(L.dtype))
+    padded = jnp.pad(L, (0, total - M)) + np.diag((np.arange(total) >= M).astype(L.dtype))
     blocks = [padded[i : i + size, i : i + size] for i in range(0, total, size)]
     inverse = _inverse_by_masks(jnp.stack(blocks))
     while size < total:
@@ -122,7 +123,7 @@ def _inverse_by_products(L: Float[Array, "M M"]) -> Float[Array, "M M"]:
 
 def _inverse_by_masks(L: Float[Array, "B M M"]) -> Float[Array, "B M M"]:
     """Invert small matrices: from inverses X of blocks to blocks of twice the size, X - X C X."""
-    i = jnp.arange(L.shape[-1])
+    i = np.arange(L.shape[-1])  # masks of NumPy are constants, which need no compilation
     inverse = jnp.eye(len(i), dtype=L.dtype)[None] / jnp.diagonal(L, axis1=-2, axis2=-1)[..., None]
     size = 1
     while size < len(i):
