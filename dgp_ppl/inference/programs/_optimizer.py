@@ -49,9 +49,13 @@ def _is_period(name: str) -> bool:
     return name.removesuffix("_auto_loc").endswith(".period")  # a param, or a site with a prior
 
 
-def cosine_schedule(learning_rate: float, steps: int) -> Callable[[Any], Any]:
-    """Return an optax schedule: cosine decay from `learning_rate` to 3 % of it over `steps`."""
-    return optax.cosine_decay_schedule(learning_rate, max(steps, 1), alpha=0.03)
+def cosine_schedule(
+    learning_rate: float, steps: int, hold: float = 0.0, last: float = 0.03
+) -> Callable[[Any], Any]:
+    """Return an optax schedule: a cosine decay to 3 %, after a share of steps at the full rate."""
+    begin = int(hold * steps)
+    decay = optax.cosine_decay_schedule(learning_rate, max(steps - begin, 1), alpha=last)
+    return lambda count: decay(jnp.maximum(count - begin, 0))
 
 
 @_recorded
@@ -66,9 +70,11 @@ def default_optimizer(
     b1: float = 0.95,
     b2: float = 0.99,
     share: float = 0.3,
+    hyper_factor: float = 1.0,
     row_share: float = 0.5,
     period_share: float = 0.1,
-    step_size: float = 0.5,
+    hold: float = 0.0,
+    step_size: float = 0.1,
 ) -> Any:
     """Make Adam with a cosine decay, shares of the rate for some params, and natural steps.
 
@@ -96,16 +102,22 @@ def default_optimizer(
         b1: decay of the mean of gradients.
         b2: decay of the mean of squared gradients.
         share: share of the rate for `slow`.
+        hyper_factor: multiple of this share for hyperparameters: `slow` but inducing inputs, whose
+            names end in ".z", and periods.
         row_share: share of the rate for `rows`.
         period_share: share of the hyperparameters' rate for the periods of kernels.
+        hold: share of the steps at the full rates, before they decay to 0. Without it they decay
+            to 3 %.
         step_size: size of the natural steps. It rises over 20 steps, and decays over the last 40 %.
 
     Returns:
         An optax optimiser of a dict of params.
     """
+    last = 0.0 if hold else 0.03
+    schedule = partial(cosine_schedule, steps=steps, hold=hold, last=last)
 
     def adam(rate: float) -> optax.GradientTransformation:
-        return optax.adam(cosine_schedule(rate, steps), b1=b1, b2=b2)
+        return optax.adam(schedule(rate), b1=b1, b2=b2)
 
     def group(name: str, gaussians: Any) -> str:
         if name in gaussians:
@@ -115,7 +127,7 @@ def default_optimizer(
         if _is_period(name):
             return "period"
         if name in slow:
-            return "model"
+            return "inducing" if name.endswith(".z") else "model"
         return next((start for start, _ in rates if name.startswith(start)), "guide")
 
     def label(params: Params) -> dict[str, str]:
@@ -123,19 +135,16 @@ def default_optimizer(
         found = {*pairs, *pairs.values()} if natural is None else natural
         return {name: group(name, found) for name in params}
 
-    def size(count: Any) -> Any:
-        left = optax.cosine_decay_schedule(step_size, max(1, steps - hold), alpha=0.03)
-        return jnp.minimum((count + 1) / _RISE, 1) * left(jnp.maximum(count - hold, 0))
-
-    hold = int(_HOLD * steps)
+    size = cosine_schedule(step_size, steps, _HOLD)
     parts: dict[Hashable, Any] = {
-        "natural": natural_gradient(size),
+        "natural": natural_gradient(lambda n: jnp.minimum((n + 1) / _RISE, 1) * size(n)),
         "guide": adam(learning_rate),
-        "model": adam(share * learning_rate),
+        "model": adam(hyper_factor * share * learning_rate),
+        "inducing": adam(share * learning_rate),
         "period": adam(period_share * share * learning_rate),
         "rows": optax.chain(
             scale_by_row_adam(b1, b2),
-            optax.scale_by_learning_rate(cosine_schedule(row_share * learning_rate, steps)),
+            optax.scale_by_learning_rate(schedule(row_share * learning_rate)),
         ),
         **{start: adam(part * learning_rate) for start, part in rates},
     }

@@ -30,6 +30,9 @@ def test_cosine_schedule():
     schedule = cosine_schedule(0.1, 1000)
     values = [float(schedule(t)) for t in (0, 500, 1000, 2000)]
     np.testing.assert_allclose(values, [0.1, 0.0515, 0.003, 0.003], rtol=1e-5)
+    held = cosine_schedule(0.1, 1000, hold=0.5, last=0.0)
+    values = [float(held(t)) for t in (0, 500, 750, 1000)]
+    np.testing.assert_allclose(values, [0.1, 0.1, 0.05, 0.0], atol=1e-8)
 
 
 def test_a_minibatch_moves_its_own_rows_alone():
