@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from dgp_ppl import initialize, models
 from dgp_ppl._errors import DataError
@@ -41,14 +42,14 @@ def _deep_gp(task: Task) -> Built:
     """Build `models.deep_gp` with k-means inducing inputs and PCA mean functions."""
     setting = task.setting
     layout = initialize.deep_gp(
-        task.key, task.x, num_inducing=setting.inducing, depth=setting.depth, width=setting.width
+        task.key, task.x, num_inducing=num_inducing(task), depth=setting.depth, width=setting.width
     )
     return Built(models.deep_gp, layout | _model_arguments(task, setting.depth), layout["z"])
 
 
 def _diff_gp(task: Task) -> Built:
     """Build `models.diff_gp`; both GPs get the same inducing inputs, and depth has no effect."""
-    z = initialize.inducing_inputs(task.key, task.x, task.setting.inducing)
+    z = initialize.inducing_inputs(task.key, task.x, num_inducing(task))
     kwargs = {"z": z, "z_flow": z, "horizon": _HORIZON, "flow_kernel": kernel_maker(task)}
     return Built(models.diff_gp, kwargs | _model_arguments(task), (z, z))
 
@@ -92,6 +93,14 @@ def build(task: Task) -> Built:
     if task.one_hot and model != _MODEL:
         raise ValueError(f"build: one_hot is given and model is {model!r}, wanted {_MODEL}")
     return _BUILDERS[model](task)
+
+
+def num_inducing(task: Task) -> int:
+    """Return the number of inducing inputs, of which more than distinct rows gain nothing."""
+    wanted = task.setting.inducing
+    if task.is_streamed or task.num_data > 10 * wanted:
+        return wanted
+    return min(wanted, len(np.unique(np.asarray(task.x), axis=0)))
 
 
 def kernel_maker(task: Task) -> models.KernelMaker:

@@ -17,7 +17,7 @@ from numpyro.distributions import constraints
 from dgp_ppl import initialize, models
 from dgp_ppl._partition import compiled
 from dgp_ppl._typing import Inputs, Model
-from dgp_ppl.comparison._builders import kernel_maker
+from dgp_ppl.comparison._builders import kernel_maker, num_inducing
 from dgp_ppl.comparison._method import Fitted, Task, register
 from dgp_ppl.inference import MeanField, minimize
 from dgp_ppl.kernels._base import evaluated
@@ -44,8 +44,7 @@ _optimal_inducing = compiled(
 def _sgpr(task: Task) -> Fitted:
     """Fit sparse GP regression with all rows at every step (Titsias 2009)."""
     task_z, task_fit = task.split()
-    most = len(np.unique(np.asarray(task.x), axis=0))
-    z = initialize.inducing_inputs(task_z.key, task.x, min(task.setting.inducing, most))
+    z = initialize.inducing_inputs(task_z.key, task.x, num_inducing(task))
     kernel = kernel_maker(task)
     return fit_collapsed(task_fit, z, kernel, models.sgpr, z=z)
 

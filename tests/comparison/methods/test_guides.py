@@ -1,5 +1,7 @@
 """Guides that a comparison fits in stages, or from the best of several starts."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from numpyro import handlers
@@ -9,7 +11,7 @@ from support.helpers import KEY, regression
 import dgp_ppl
 from dgp_ppl.comparison import Setting, Task, build
 from dgp_ppl.comparison._fit_method import fit_method
-from dgp_ppl.comparison.methods._guides import _starts
+from dgp_ppl.comparison.methods._guides import _best_depth, _fit_mean_field, _starts
 
 
 @pytest.mark.slow
@@ -71,3 +73,17 @@ def test_other_fits_have_one_start():
         setting = Setting(inducing=4, steps=4, **changes)
         fitted = fit_method(method, x, y, setting, seed=0, split=0).fits[0]
         assert fitted.result.start_losses is None, (method, changes)
+
+
+def test_few_rows_may_have_one_layer():
+    """The fit with the higher bound is kept, with no more inducing inputs than distinct rows."""
+    x, y = np.tile(np.linspace(-1, 1, 6), 2)[:, None], np.tile([0.0, 1, 0, -1, 0, 1], 2)
+    task = Task(KEY, x, y, Setting())
+    deep = _fit_mean_field(task.with_setting(steps=3), start=[{}])
+    assert deep.kwargs["z"][0].shape == (6, 1)
+    one = _best_depth(task.with_setting(steps=3000), deep)
+    assert one.model is dgp_ppl.models.svgp
+    assert one.elbo_per_datum > deep.elbo_per_datum
+    better = dataclasses.replace(deep, elbo_per_datum=one.elbo_per_datum + 1)
+    assert _best_depth(task.with_setting(steps=3000), better) is better
+    assert _best_depth(task.with_setting(steps=2999), deep) is deep
