@@ -54,7 +54,7 @@ def check_key(caller: str, key: Any) -> None:
 
 def check_positive(caller: str, name: str, value: Any, most: float = np.inf) -> None:
     """Raise unless an argument is a positive finite number, of at most `most`."""
-    array: Any = np.asarray(value if isinstance(value, Real | np.ndarray | jax.Array) else "")
+    array = _on_host(value)
     if array.ndim or array.dtype.kind in "bcOUSMm" or not 0 < float(array) < np.inf or array > most:
         wanted = "a positive number" + f", at most {most}" * (most < np.inf)
         raise ValueError(f"{caller}: {name} is {_brief(value)}, wanted {wanted}")
@@ -223,6 +223,13 @@ def warn_if_blurred(caller: str, x: Any, stacklevel: int) -> None:
             return
 
 
+def _on_host(value: Any) -> Any:
+    """Return numbers as NumPy's, and what has none, such as random keys, as an array of text."""
+    known = isinstance(value, Real | np.generic | np.ndarray | jax.Array)
+    is_key = known and jnp.issubdtype(getattr(value, "dtype", float), jax.dtypes.prng_key)
+    return np.asarray(value if known and not is_key else "")
+
+
 def _brief(value: Any) -> str:
     return repr(value) if isinstance(value, Real | str | None) else f"a {type(value).__name__}"
 
@@ -268,9 +275,8 @@ def check_value(
     for leaf in [value] if value is None else jax.tree.leaves(value):
         if is_traced(leaf) or callable(leaf) or not (leaf is value or hasattr(leaf, "dtype")):
             continue
-        is_array = isinstance(leaf, bool | int | float | np.generic | np.ndarray | jax.Array)
-        a = np.asarray(leaf if is_array else np.nan)
-        met = is_array and a.dtype.kind not in "cOUSMm"
+        a = _on_host(leaf)
+        met = a.dtype.kind not in "cOUSMm"
         if met and elementwise:
             ways = (a, np.nextafter(a, -np.inf), np.nextafter(a, np.inf))[: 3 if edge else 1]
             met = bool((np.any([constraint(b) for b in ways], axis=0) | np.isnan(a)).all())
