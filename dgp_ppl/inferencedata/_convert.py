@@ -144,12 +144,19 @@ def to_inferencedata(
             check_count("to_inferencedata", name, value)
     check_choice("to_inferencedata", "latent_rows", latent_rows, ("given", "integrated"))
     draws_of("to_inferencedata", posterior_samples, guide)
+    kinds: dict[str, tuple[Any, Any, str]] = {
+        "test": (test, tuple, "a tuple of the model's positional arguments at held-out rows: "
+                 "(x_test, y_test)"),
+        "standardizer": (standardizer, Standardizer, "a Standardizer"),
+        "result": (result, FitResult | MCEMResult, "the result of fit or fit_mcem"),
+        "coords": (coords, Mapping, "a dict of labels by dimension"),
+        "units": (units, Mapping, "a dict of texts by variable"),
+        "attrs": (attrs, Mapping, "a dict of further attributes"),
+    }  # fmt: skip
+    for name, (value, kind, wanted) in kinds.items():
+        check_kind("to_inferencedata", name, value, kind | None, wanted)
     if test is not None:
-        wanted = "a tuple of the model's positional arguments at held-out rows: (x_test, y_test)"
-        check_kind("to_inferencedata", "test", test, tuple, wanted)
         test, _ = checked_call("to_inferencedata: test", model, guide, test, kwargs)
-    if standardizer is not None:
-        check_kind("to_inferencedata", "standardizer", standardizer, Standardizer, "a Standardizer")
     args, kwargs = checked_call("to_inferencedata", model, guide, args, kwargs)
     call = Call(_standardized(args, standardizer), kwargs)
     sites = ModelSites.from_model(model, call)
