@@ -16,8 +16,8 @@ from jaxtyping import Array
 from numpyro import handlers
 from numpyro.infer.autoguide import AutoGuide
 
-from dgp_ppl._checks import check_kind, params_of, short_list
-from dgp_ppl._errors import printable
+from dgp_ppl._checks import check_kind, check_program, params_of, short_list
+from dgp_ppl._errors import one_line, printable
 from dgp_ppl._files import fingerprint, versions
 from dgp_ppl._partition import TRACING, call_signature
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
@@ -214,8 +214,12 @@ def save(
         ("data", data, list | tuple | None, "a tuple of arrays, such as (x, y)"),
         ("columns", columns, Iterable | None, "a list of names"),
         ("info", info, Mapping | None, "a dict of values of JSON"),
+        ("standardizer", standardizer, Standardizer | None, "a Standardizer"),
     ):
         check_kind("save", name, value, kinds, wanted)
+    check_program("save", "model", model)
+    if guide is not None:
+        check_program("save", "guide", guide)
     losses, info = None, dict(info or {})
     if isinstance(params, FitResult | MCEMResult):
         losses = params.losses
@@ -223,8 +227,16 @@ def save(
             info.setdefault(_INTERRUPTED, True)
         if isinstance(params, MCEMResult) and posterior_samples is None:
             posterior_samples = params.chains
-    found = fingerprint(*data) if data else None
+    try:
+        found = None if data is None else fingerprint(data[0], *data[1:])
+    except (TypeError, ValueError, IndexError) as error:
+        raise TypeError(
+            f"save: data holds no arrays ({one_line(error)}), wanted a tuple of them, such as "
+            "(x, y); leave it out to keep no fingerprint"
+        ) from error
     names = None if columns is None else tuple(map(str, columns))
+    if names is not None and (isinstance(columns, str | bytes) or len(set(names)) < len(names)):
+        raise ValueError(f"save: columns is {columns!r}, wanted a list of different names")
     shape = np.shape(data[0]) if data else ()
     if names is not None and len(shape) == 2 and shape[1] != len(names):
         raise ValueError(

@@ -119,6 +119,9 @@ def bad_arguments():
         given = {"guide": SHALLOW, "params": fit, "x": x, "z": Z} | options
         return dgp.predict(KEY, svgp, **given)
 
+    def converted(**options):
+        dgp.to_inferencedata(KEY, svgp, SHALLOW, fit, X, Y, z=Z, **options)
+
     def fit_to(x: Any = X, y: Any = Y, model: Any = svgp, guide: Any = SHALLOW, **options):
         options = {"z": Z, "steps": 4, "progress": False} | options
         return dgp.fit(KEY, model, guide, x, y, **options)
@@ -239,14 +242,23 @@ def bad_arguments():
          lambda: dgp.evaluate(KEY, svgp, dist.Normal(0, 1), fit, X, Y, z=Z)),  # type: ignore
         ("layer_functions: at is 3, wanted a dict",
          lambda: dgp.layer_functions(KEY, svgp, SHALLOW, fit, X, z=Z, at=THREE)),
+        ("to_inferencedata: attrs is 3, wanted a dict", lambda: converted(attrs=3)),
+        ("to_inferencedata: result is 3, wanted the result of", lambda: converted(result=3)),
         ("freeze: program is 3, wanted a NumPyro model", lambda: dgp.freeze(THREE, fit)),
         ("interval: level is 'a', wanted a posi", lambda: predict().interval("a")),  # type: ignore
+        ("interval: level is a PRNGKeyArray, wanted a posi", lambda: predict().interval(KEY)),  # type: ignore
+        ("params.'l1.variance'. is .*, wanted finite",
+         lambda: predict(params=fit.params | {"l1.variance": KEY})),
         ("mode is a list, wanted 'joint'", lambda: predict().function_draws(KEY, 2, [])),  # type: ignore
         ("targets is 3, wanted True", lambda: dgp.Standardizer.fit(X, Y, targets=THREE)),
         ("pseudo_inputs is .*, wanted .R, D. of finite",
          lambda: dgp.GlobalInducing(svgp, np.full((1, 1), "a"))),
         ("save: path is 3, wanted the path", lambda: dgp.save(THREE, svgp, SHALLOW, fit)),
         ("save: data is 3, wanted a tuple", lambda: dgp.save("a", svgp, SHALLOW, fit, data=THREE)),
+        ("save: data holds no arrays", lambda: dgp.save("a", svgp, SHALLOW, fit, data=[])),
+        ("save: data holds no arrays", lambda: dgp.save("a", svgp, SHALLOW, fit, data=[KEY])),
+        ("columns is 'ab', wanted", lambda: dgp.save("a", svgp, SHALLOW, fit, columns="ab")),
+        ("save: model is 3, wanted a NumPyro", lambda: dgp.save("a", THREE, SHALLOW, fit)),
         ("load: path is 3, wanted the path", lambda: dgp.load(THREE)),
     )  # fmt: skip
 
