@@ -572,7 +572,9 @@ def killed(rng: Any) -> None:
         path = Path(folder) / "losses.npy"
         command = [sys.executable, "-c", RESUMED, str(Path(folder) / "kept"), path]
         first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        time.sleep(rng.uniform(2, 14))
+        while first.poll() is None and not any((Path(folder) / "kept").glob("*")):
+            time.sleep(0.01)  # importing takes longer than all steps
+        time.sleep(rng.uniform(0, 1))
         first.kill()
         first.communicate()
         second = subprocess.run(command, capture_output=True, text=True)
