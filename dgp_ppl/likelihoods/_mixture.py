@@ -8,6 +8,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 from jax import lax, random
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
@@ -17,7 +18,12 @@ from jaxtyping import Array, Float
 
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.likelihoods._counts import distribution_function, draw
-from dgp_ppl.likelihoods._quadrature import far_expectation, log_expectation, step_expectation
+from dgp_ppl.likelihoods._quadrature import (
+    TRAPEZOID,
+    far_expectation,
+    log_expectation,
+    step_expectation,
+)
 
 _CLASSES = (dist.CategoricalProbs, dist.CategoricalLogits)
 
@@ -126,48 +132,16 @@ class _Program(eqx.Module):
         return jaxpr_as_fun(ClosedJaxpr(self.jaxpr, self.arrays))(*args)[0]
 
 
-class LatentMixture(Mixture):
-    """The distribution of y with a scalar latent f ~ N(latent_mean, latent_sd²) integrated out.
+class _ExactMoments(Mixture):
+    """A mixture over values of a latent f ~ N(latent_mean, latent_sd²), with moments given f."""
 
-    Draws are of f, then of y. Moments come from a mixture over nodes of f, and from nodes further
-    out where those count. Densities and distribution functions place their nodes by y, because a
-    likelihood can be narrower than the nodes' spacing.
-
-    Attributes:
-        latent_mean: mean of f, [N].
-        latent_sd: standard deviation of f, [N].
-        log_likelihood: log p(y | f) as a function of f and y, row by row.
-        cdf_given: P(Y <= y | f) as a function of f and y; None if NumPyro has none, as below.
-        moments_given: mean and variance of y as a function of f.
-        sampler: a draw of y as a function of f and random bits.
-    """
-
-    latent_mean: Float[Array, " N"]
-    latent_sd: Float[Array, " N"]
-    log_likelihood: Callable[[Array, Array], Array]
-    cdf_given: Callable[[Array, Array], Array] | None
+    latent_mean: Float[Array, " *N"]
+    latent_sd: Float[Array, " *N"]
     moments_given: Any
-    sampler: Callable[[Array, Array], Array] | None
 
-    @staticmethod
-    def build(
-        log_weights: Array, f: Array, likelihood: Callable[[Array], Any], mean: Array, sd: Array
-    ) -> LatentMixture:
-        """Make the mixture of a likelihood p(y | f), given log weights [Q] of nodes of f [Q, N]."""
-        components, given = likelihood(f), likelihood(mean)
-        y = jnp.zeros(given.shape(), mean.dtype)
-        moments = lambda f: jnp.stack([likelihood(f).mean, likelihood(f).variance])  # noqa: E731
-        draws = lambda f, bits: draw(likelihood(f), random.wrap_key_data(bits))  # noqa: E731
-        return LatentMixture(
-            log_weights, components, mean, sd,
-            _Program.from_closure(
-                lambda f, y: likelihood(f).log_prob(y), mean,
-                y.astype(int) if components.support.is_discrete else y,
-            ),
-            _Program.if_any(lambda f, y: distribution_function(likelihood(f), y), mean, y),
-            _Program.if_any(moments, mean),
-            _Program.if_any(draws, mean, _key_bits()),
-        )  # fmt: skip
+    def _expectation(self, values: Array, part: Callable[[Array], Array]) -> Array:
+        """Return the expectation of a part of the moments, given its values for all components."""
+        raise NotImplementedError
 
     @property
     def mean(self) -> Array:
@@ -179,6 +153,85 @@ class LatentMixture(Mixture):
         noise = self._expectation(self.components.variance, lambda moments: moments[1])
         square = lambda moments: jnp.square(moments[0] - mean)  # noqa: E731
         return noise + self._expectation(jnp.square(means - mean[None]), square)
+
+
+class EntriesMixture(_ExactMoments):
+    """A mixture over draws of f, [Q, N, P], of likelihoods with P independent entries.
+
+    The moments of an entry that depends on its own latent alone, such as those of
+    ``Poisson(exp(f)).to_event(1)``, are integrals over this latent, of others means over the draws.
+    """
+
+    @staticmethod
+    def build(
+        log_weights: Array, f: Array, likelihood: Callable[[Array], Any], mean: Array, sd: Array
+    ) -> Mixture:
+        """Make the mixture of a likelihood p(y | f), given log weights [Q] of draws of f."""
+        given, components = _moments(likelihood, mean), likelihood(f)
+        apart = type(components) is dist.Independent and components.shape() == f.shape
+        if given is None or not apart:
+            return Mixture(log_weights, components)
+        return EntriesMixture(log_weights, components, mean, sd, given)
+
+    def _expectation(self, values: Array, part: Callable[[Array], Array]) -> Array:
+        moments = lambda f: part(self.moments_given(f))  # noqa: E731
+        mean, sd = self.latent_mean, self.latent_sd
+        terms = jax.vmap(lambda u: moments(mean + sd * u))(jnp.asarray(TRAPEZOID, sd.dtype))
+        near = jnp.average(terms, axis=0, weights=np.exp(-0.5 * TRAPEZOID**2))
+        exact = far_expectation(moments, near, terms, mean, sd)
+        return jnp.where(self._apart(), exact, self._average(values))
+
+    def _apart(self) -> Array:
+        """Return where an entry does not move with the latents of other entries, [N, P]."""
+        f, given = self.latent_mean, self.moments_given(self.latent_mean)
+
+        def moved(k: Array, place: Array) -> Array:
+            found = self.moments_given(f.at[:, k].set(place))
+            changed = ~jnp.isclose(found, given, 1e-4, 0.0, equal_nan=True).all(axis=0)
+            return changed & (jnp.arange(f.shape[1]) != k)
+
+        places, outputs = jnp.array([-20.0, 20.0], f.dtype), jnp.arange(f.shape[1])
+        every = jax.vmap(jax.vmap(moved, (None, 0)), (0, None))(outputs, places)
+        return ~every.any(axis=(0, 1))
+
+
+class LatentMixture(_ExactMoments):
+    """The distribution of y with a scalar latent f ~ N(latent_mean, latent_sd²) integrated out.
+
+    Draws are of f, then of y. Moments come from a mixture over nodes of f, and from nodes further
+    out where those count. Densities and distribution functions place their nodes by y, because a
+    likelihood can be narrower than the nodes' spacing.
+
+    Attributes:
+        latent_mean: mean of f, [N].
+        latent_sd: standard deviation of f, [N].
+        moments_given: mean and variance of y as a function of f.
+        log_likelihood: log p(y | f) as a function of f and y, row by row.
+        cdf_given: P(Y <= y | f) as a function of f and y; None if NumPyro has none, as below.
+        sampler: a draw of y as a function of f and random bits.
+    """
+
+    log_likelihood: Callable[[Array, Array], Array]
+    cdf_given: Callable[[Array, Array], Array] | None
+    sampler: Callable[[Array, Array], Array] | None
+
+    @staticmethod
+    def build(
+        log_weights: Array, f: Array, likelihood: Callable[[Array], Any], mean: Array, sd: Array
+    ) -> LatentMixture:
+        """Make the mixture of a likelihood p(y | f), given log weights [Q] of nodes of f [Q, N]."""
+        components, given = likelihood(f), likelihood(mean)
+        y = jnp.zeros(given.shape(), mean.dtype)
+        draws = lambda f, bits: draw(likelihood(f), random.wrap_key_data(bits))  # noqa: E731
+        return LatentMixture(
+            log_weights, components, mean, sd, _moments(likelihood, mean),
+            _Program.from_closure(
+                lambda f, y: likelihood(f).log_prob(y), mean,
+                y.astype(int) if components.support.is_discrete else y,
+            ),
+            _Program.if_any(lambda f, y: distribution_function(likelihood(f), y), mean, y),
+            _Program.if_any(draws, mean, _key_bits()),
+        )  # fmt: skip
 
     def _expectation(self, values: Array, part: Callable[[Array], Array]) -> Array:
         """Return the expectation of a part of the moments, given its values at the nodes."""
@@ -210,6 +263,12 @@ class LatentMixture(Mixture):
         cdf, y = self.cdf_given, jnp.asarray(y, self.latent_mean.dtype)
         p = jax.vmap(lambda f: cdf(f, y))
         return step_expectation(p, self.latent_mean, self.latent_sd)
+
+
+def _moments(likelihood: Callable[[Array], Any], f: Array) -> _Program | None:
+    """Return the mean and variance of y as a program of f; None if NumPyro has none."""
+    moments = lambda f: jnp.stack([likelihood(f).mean, likelihood(f).variance])  # noqa: E731
+    return _Program.if_any(moments, f)
 
 
 def _key_bits() -> Array:

@@ -27,7 +27,7 @@ from dgp_ppl.core._minibatch import real_rows
 from dgp_ppl.likelihoods._analytic import AnalyticLikelihood
 from dgp_ppl.likelihoods._counts import draw
 from dgp_ppl.likelihoods._likelihood_sites import call_likelihood
-from dgp_ppl.likelihoods._mixture import LatentMixture, Mixture
+from dgp_ppl.likelihoods._mixture import EntriesMixture, LatentMixture, Mixture
 from dgp_ppl.likelihoods._quadrature import TRAPEZOID, expectation, log_expectation
 from dgp_ppl.likelihoods._survival import with_exact_tails
 from dgp_ppl.linalg._products import deviation
@@ -222,10 +222,9 @@ class Observed(dist.Distribution):
             analytic: Any = self.likelihood(self.latent_mean[None])
             return Mixture(log_one, analytic.predictive(self.latent_var[None]))
         log_weights, f = self._nodes(dense=True)
-        if not self.scalar:
-            return Mixture(log_weights, self.likelihood(f))
+        kind = LatentMixture if self.scalar else EntriesMixture
         sd = deviation(self.latent_var)
-        return LatentMixture.build(log_weights, f, self.likelihood, self.latent_mean, sd)
+        return kind.build(log_weights, f, self.likelihood, self.latent_mean, sd)
 
     def sample(self, key: PRNGKey, sample_shape: tuple[int, ...] = ()) -> Array:
         """Draw f from its marginals, then y given f; sample_shape + [N, ...]."""

@@ -17,6 +17,7 @@ import dgp_ppl as dgp
 from dgp_ppl import likelihoods
 from dgp_ppl.core import Marginals
 from dgp_ppl.likelihoods import BernoulliProbit
+from dgp_ppl.likelihoods._mixture import Mixture
 from dgp_ppl.likelihoods._observe import observe
 
 MEAN, VAR = np.float32([-0.5, 0.3, 1.2, 0.0]), np.float32([0.2, 0.5, 1.0, 0.05])
@@ -289,10 +290,22 @@ def test_a_mask_of_the_wrong_shape():
             dgp.observe(f, BernoulliProbit, mask=mask)
 
 
+def moments(f, likelihood):
+    """Return the mean and variance of y by a compiled program."""
+
+    def run(f):
+        y = dgp.observe(f, likelihood).predictive()
+        return y.mean, y.variance
+
+    return jax.jit(handlers.seed(run, 0))(f)
+
+
 def test_moments_under_an_exponential_link_are_exact():
     """At any sd of f, where exp(f) is made far from its mean, and where float32 overflows there."""
     mean, sd = np.full(6, 0.3), np.array([0.0, 0.5, 3.0, 4.0, 5.0, 6.0])
     marginals = Marginals(jnp.asarray(mean)[:, None], jnp.square(sd)[:, None])
+    sds = jnp.stack([sd, sd[::-1]], axis=1)
+    several = Marginals(jnp.full((6, 2), 0.3), jnp.square(sds))
     e1, e2 = np.exp(mean + sd**2 / 2), np.exp(2 * mean + 2 * sd**2)
     weibull = special.gamma(1 + np.array([1, 2]) / 1.5)
     for make, first, noise in (  # E[y | f] by exp(f), Var(y | f) by exp(f) and exp(2 f)
@@ -303,8 +316,26 @@ def test_moments_under_an_exponential_link_are_exact():
         (lambda f: likelihoods.NegativeBinomialLog(f, 2.0), 1, (1, 0.5)),
         (lambda f: dist.Weibull(jnp.exp(f), 1.5), weibull[0], (0, weibull[1] - weibull[0] ** 2)),
     ):
-        both = lambda m, make=make: (y := dgp.observe(m, make).predictive(), y.mean, y.variance)[1:]  # noqa: E731
-        found_mean, variance = jax.jit(both)(marginals)
+        found_mean, variance = moments(marginals, make)
         np.testing.assert_allclose(found_mean, first * e1, rtol=2e-3)
         exact = noise[0] * e1 + noise[1] * e2 + first**2 * (e2 - e1**2)
         np.testing.assert_allclose(variance, exact, rtol=5e-3)
+        found = moments(several, lambda f, make=make: make(f).to_event(1))
+        for of_several, alone in zip(found, (found_mean, variance), strict=True):
+            both_ways = np.stack([alone, alone[::-1]], axis=1)
+            np.testing.assert_allclose(of_several, both_ways, rtol=1e-5)
+
+
+def test_moments_of_entries_that_share_latents_are_means_over_draws():
+    f = Marginals(jnp.zeros((3, 2)), jnp.ones((3, 2)), False)
+    mix = jnp.array([[1.0, 0.0], [0.1, 1.0]])  # the second entry depends on its own latent alone
+    for make in (
+        lambda f: dist.Normal(f, jnp.exp(f @ mix)),
+        lambda f: dist.Poisson(jnp.exp(f @ mix)),
+    ):
+        with handlers.seed(rng_seed=0):
+            y = dgp.observe(f, lambda f, make=make: make(f).to_event(1)).predictive()
+        draws = Mixture(y.log_weights, y.components)
+        for found, drawn in ((y.mean, draws.mean), (y.variance, draws.variance)):
+            np.testing.assert_array_equal(found[:, 0], drawn[:, 0])
+            assert (found[:, 1] != drawn[:, 1]).all()
