@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -212,7 +212,6 @@ def save(
     for name, value, kinds, wanted in (
         ("path", path, str | os.PathLike, "the path of a file"),
         ("data", data, list | tuple | None, "a tuple of arrays, such as (x, y)"),
-        ("columns", columns, Iterable | None, "a list of names"),
         ("info", info, Mapping | None, "a dict of values of JSON"),
         ("standardizer", standardizer, Standardizer | None, "a Standardizer"),
     ):
@@ -234,9 +233,12 @@ def save(
             f"save: data holds no arrays ({one_line(error)}), wanted a tuple of them, such as "
             "(x, y); leave it out to keep no fingerprint"
         ) from error
-    names = None if columns is None else tuple(map(str, columns))
-    if names is not None and (isinstance(columns, str | bytes) or len(set(names)) < len(names)):
-        raise ValueError(f"save: columns is {columns!r}, wanted a list of different names")
+    names = None
+    if columns is not None:
+        names = tuple(map(str, columns)) if np.ndim(columns) == 1 else ("", "")
+        if len(set(names)) < len(names):
+            kind = type(columns).__name__
+            raise ValueError(f"save: columns is a {kind}, wanted a list of different names")
     shape = np.shape(data[0]) if data else ()
     if names is not None and len(shape) == 2 and shape[1] != len(names):
         raise ValueError(
