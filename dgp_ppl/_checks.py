@@ -157,7 +157,7 @@ def as_array(caller: str, name: str, value: Any) -> Any:
             "without NumPy's mask, which would be lost: leave out these rows; for missing targets "
             "fill in NaN, and pass the mask to dgp_ppl.observe"
         )
-    array = np.asarray(array)
+    array = np.asarray(array, array.dtype.newbyteorder("="))
     if array.dtype.kind == "c":
         raise TypeError(f"{caller}: {name} holds complex numbers, wanted real ones")
     if array.dtype.kind in "OUSMm" or array.dtype.names:

@@ -83,7 +83,8 @@ class Standardizer:
             ValueError: if x is not [N, D], y neither [N] nor [N, P] with P > 1, a target is NaN in
                 all rows, or `unscaled` has no columns of x.
         """
-        check_kind("Standardizer.fit", "targets", targets, bool, "True or False")
+        for name, value in {"shared": shared, "targets": targets}.items():
+            check_kind("Standardizer.fit", name, value, bool, "True or False")
         if isinstance(x, Rows) and y is not None:
             raise ValueError("Standardizer.fit: x is Rows, whose second array is y; leave y out")
         arrays = [] if isinstance(x, Rows) else [_floats(x)]

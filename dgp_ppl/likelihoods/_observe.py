@@ -115,15 +115,16 @@ class Observed(dist.Distribution):
     def log_prob(self, value: ArrayLike) -> Float[Array, "*steps N"]:
         """Return E[log p(y | f)] under a guide and log E[p(y | f)] without one, [N] in nats."""
         if self.marginals.guided:
-            return self._evaluate(Observed._expected_log_likelihood, jnp.asarray(value))
+            return self._evaluate(Observed._expected_log_likelihood, value)
         return self.log_density(value)
 
     def log_density(self, value: ArrayLike) -> Float[Array, "*steps N"]:
         """Return log E[p(y | f)], with a guide and without one, [N] in nats."""
-        return self._evaluate(Observed._log_expected_likelihood, jnp.asarray(value))
+        return self._evaluate(Observed._log_expected_likelihood, value)
 
-    def _evaluate(self, log_prob: Callable[[Observed, Array], Array], value: Array) -> Array:
+    def _evaluate(self, log_prob: Callable[[Observed, Array], Array], value: ArrayLike) -> Array:
         """Evaluate a log density, with 0 for rows that were not observed."""
+        value = jnp.asarray(as_array("observe", "y", value))
         if self.marginals.mean.ndim > 2:  # NumPyro's `scan` has stacked the steps' distributions
             return jax.vmap(lambda d, y: d._evaluate(log_prob, y))(self, value)
         wanted = self.batch_shape + self.event_shape
@@ -144,7 +145,7 @@ class Observed(dist.Distribution):
 
     def is_impossible(self, value: ArrayLike) -> Array:
         """Return where a row of y has no finite density for any of many values of f, [N]."""
-        return self._evaluate(Observed._lacks_density, jnp.asarray(value)) > 0
+        return self._evaluate(Observed._lacks_density, value) > 0
 
     def _lacks_density(self, value: Array) -> Array:
         f = jnp.stack([jnp.full_like(self.latent_mean, a) for a in _TRIED])

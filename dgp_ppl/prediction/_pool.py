@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import jax
@@ -37,7 +37,7 @@ def pool(predictions: Prediction | Sequence[Prediction]) -> PooledPrediction:
         TypeError: if an entry is not a `Prediction`.
         ValueError: if there is none, or they differ in one of these.
     """
-    kinds, wanted = Prediction | Iterable, "one or more Predictions"
+    kinds, wanted = Prediction | Iterator | list | tuple, "one or more Predictions"
     check_kind("pool", "predictions", predictions, kinds, wanted)
     entries = [predictions] if isinstance(predictions, Prediction) else list(predictions)
     for i, entry in enumerate(entries):

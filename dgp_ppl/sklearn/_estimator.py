@@ -135,7 +135,7 @@ class DeepGPEstimator(BaseEstimator):
         members = [dataclasses.replace(p, standardizer=None) for p in first]
         at_rows = jax.vmap(row_function(pool(members), levels))
         # Chunks have 2^k rows, so that other numbers of rows rarely compile a program.
-        most = 2 ** max(0, (_MAX_PASSES // (self.samples * len(members))).bit_length() - 1)
+        most = 2 ** int(np.log2(max(1, _MAX_PASSES // (self.samples * len(members)))))
         size = min(most, max(_FEWEST_ROWS, 2 ** (len(x) - 1).bit_length()))
         chunks = []
         for start in range(0, len(x), size):

@@ -155,6 +155,7 @@ def bad_arguments():
         ("has shape .20, 2., wanted .20,", lambda: fit_to(y=np.c_[Y, Y])),
         ("has shape .20, 1., wanted .20,.; pass y", lambda: fit_to(y=Y[:, None])),
         ("'y', observed at site 'y', has shape .., wanted", lambda: fit_to(y=1.0)),
+        ("observe: y holds objects .such as function.", lambda: fit_to(y=svgp)),
         ("site 'y' of dgp_ppl.observe has no data", lambda: fit_to(y=None)),
         ("'y' has the value 4294967299, beyond int32, .*; rescale",
          lambda: fit_to(y=np.full(20, 2**32 + 3))),
@@ -192,6 +193,7 @@ def bad_arguments():
         ("fit_mcem: checkpoint is 3", lambda: dgp.fit_mcem(KEY, svgp, X, Y, z=Z, checkpoint=THREE)),
         ("mask holds values of type <U", lambda: predict().log_prob(Y, mask=np.full(20, "a"))),
         ("pool: predictions is 3, wanted one or", lambda: dgp.pool(THREE)),
+        ("pool: predictions is a PRNGKey", lambda: dgp.pool(KEY)),  # type: ignore
         ("splits: data is 3, wanted a Dataset", lambda: dgp.datasets.splits(THREE, 1, 0)),
         ("chain_diag.*: chains is 3, wanted", lambda: dgp.criticism.chain_diagnostics(THREE)),
         ("standardizer is 'a', wanted", lambda: predict(standardizer="a")),
@@ -228,6 +230,8 @@ def bad_arguments():
          lambda: dgp.fit_mcem(KEY, svgp, X, Y, z=Z, optimizer="adam")),
         ("MeanField: covariance is a Frame, wanted 'full', 'diagonal' or 'shared'",
          lambda: dgp.MeanField(svgp, covariance=Frame())),  # type: ignore
+        ("MeanField: model is 3, wanted a NumPyro model", lambda: dgp.MeanField(THREE)),
+        ("SGHMC: model is 3, wanted a NumPyro model", lambda: dgp.SGHMC(THREE)),
         ("SGHMC: friction is 2, wanted a positive number, at most 1",
          lambda: dgp.SGHMC(svgp, friction=2)),
         ("SGHMC: integrator is a Frame, wanted 'baoab'",
@@ -235,6 +239,8 @@ def bad_arguments():
         ("run_mcmc: init_params has .'w'., wanted some of .'l1.v'.", lambda: sample({"w": 1.0})),
         ("init_params.'l1.v'. holds .* wanted numbers", lambda: sample({"l1.v": "a"})),
         ("init_params is 3, wanted a dict of unconstrained", lambda: sample(3)),
+        ("fit_many: each is 3, wanted a tuple of names",
+         lambda: dgp.fit_many(KEY[None], svgp, SHALLOW, X, Y, z=Z, each=THREE)),
         ("array 0 holds complex numbers", lambda: dgp.Rows.from_arrays(np.ones((3, 1)) + 1j)),
         ("array 0 holds values of type <U1", lambda: dgp.Rows.from_arrays(np.full((3, 1), "a"))),
         ("progress is a PRNGKeyArray, wanted True, False, or", lambda: fit_to(progress=KEY)),
@@ -250,6 +256,7 @@ def bad_arguments():
         ("params.'l1.variance'. is .*, wanted finite",
          lambda: predict(params=fit.params | {"l1.variance": KEY})),
         ("mode is a list, wanted 'joint'", lambda: predict().function_draws(KEY, 2, [])),  # type: ignore
+        ("shared is 3, wanted True", lambda: dgp.Standardizer.fit(X, Y, shared=THREE)),
         ("targets is 3, wanted True", lambda: dgp.Standardizer.fit(X, Y, targets=THREE)),
         ("pseudo_inputs is .*, wanted .R, D. of finite",
          lambda: dgp.GlobalInducing(svgp, np.full((1, 1), "a"))),
@@ -257,7 +264,7 @@ def bad_arguments():
         ("save: data is 3, wanted a tuple", lambda: dgp.save("a", svgp, SHALLOW, fit, data=THREE)),
         ("save: data holds no arrays", lambda: dgp.save("a", svgp, SHALLOW, fit, data=[])),
         ("save: data holds no arrays", lambda: dgp.save("a", svgp, SHALLOW, fit, data=[KEY])),
-        ("columns is 'ab', wanted", lambda: dgp.save("a", svgp, SHALLOW, fit, columns="ab")),
+        ("columns is a str, wanted a", lambda: dgp.save("a", svgp, SHALLOW, fit, columns="ab")),
         ("save: model is 3, wanted a NumPyro", lambda: dgp.save("a", THREE, SHALLOW, fit)),
         ("load: path is 3, wanted the path", lambda: dgp.load(THREE)),
     )  # fmt: skip
@@ -274,6 +281,9 @@ def test_arguments_that_are_refused():
 def test_lists_and_series_are_arrays():
     series = type("Series", (), {"__array__": lambda self, *_, **__: np.asarray(Y)})()
     wanted = shallow_of(X).losses
+    swapped = np.asarray(Y).astype(">f4")  # bytes in another order
+    found = dgp.fit_many(KEY[None], svgp, SHALLOW, X, swapped, z=Z, steps=4, progress=False)
+    np.testing.assert_allclose(found[0].losses, wanted, rtol=1e-5)
     np.testing.assert_array_equal(shallow_of(np.asarray(X).tolist(), series).losses, wanted)
 
 

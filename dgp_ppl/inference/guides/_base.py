@@ -18,7 +18,7 @@ from numpyro.infer import TraceMeanField_ELBO
 from numpyro.infer.autoguide import AutoGuide, AutoNormal
 from numpyro.infer.elbo import ELBO
 
-from dgp_ppl._checks import GivenParams, params_of
+from dgp_ppl._checks import GivenParams, check_program, params_of
 from dgp_ppl._partition import TRACING, Call, ComparedByFields
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey, Values
 from dgp_ppl.core import Handover
@@ -124,6 +124,7 @@ class LayerGuide(ComparedByFields, AutoGuide):
     """Objective that `fit` uses unless it is given another."""
 
     def __init__(self, model: Model, *, rest: Callable[[Model], AutoGuide] = AutoNormal) -> None:
+        check_program(type(self).__name__, "model", model)
         super().__init__(model)
         self.rest = rest
         self.found: Found | None = None

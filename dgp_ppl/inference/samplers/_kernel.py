@@ -20,7 +20,7 @@ from numpyro.infer.util import constrain_fn, find_valid_initial_params, potentia
 from numpyro.primitives import Messenger
 from numpyro.util import is_prng_key, not_jax_tracer
 
-from dgp_ppl._checks import short_list
+from dgp_ppl._checks import check_program, short_list
 from dgp_ppl._partition import TRACING, Call, alone, compiled
 from dgp_ppl._typing import Model, PRNGKey, Values
 from dgp_ppl.core._minibatch import whole_plates
@@ -42,6 +42,7 @@ class ModelKernel(MCMCKernel, abc.ABC):
     estimates = False
 
     def __init__(self, model: Model, init_strategy: Callable[..., Any]) -> None:
+        check_program(type(self).__name__, "model", model)
         self._model, self.init_strategy, self.potential = model, init_strategy, Potential(model)
 
     @property

@@ -14,7 +14,7 @@ import numpy as np
 from jax import random
 from numpyro.infer.elbo import ELBO
 
-from dgp_ppl._checks import check_key, check_program, checked_call, short_list
+from dgp_ppl._checks import check_key, check_kind, check_program, checked_call, short_list
 from dgp_ppl._errors import Interrupted
 from dgp_ppl._partition import Call, Partition, call_signature
 from dgp_ppl._typing import Model, PRNGKey
@@ -88,6 +88,7 @@ def fit_many(
         ValueError: if there is no key, `each` names an argument that is not there, or one without
             R values; and as in `fit`.
     """
+    check_kind("fit_many", "each", each, list | tuple, "a tuple of names of arguments")
     fits, _ = _run(
         "fit_many", keys, model, guide, checked_call("fit_many", model, guide, args, kwargs),
         tuple(each), steps=steps,
