@@ -201,8 +201,8 @@ def gplvm(
     check_key("gplvm", key)
     y = np.asarray(as_array("initialize.gplvm", "y", y), np.float64)
     check_count("initialize.gplvm", "dim", dim)
-    if y.ndim not in (1, 2):
-        raise ValueError(f"initialize.gplvm: y has shape {y.shape}, wanted [N, P] or [N]")
+    if y.ndim not in (1, 2) or not len(y):
+        raise ValueError(f"initialize.gplvm: y has shape {y.shape}, wanted [N, P] or [N], N >= 1")
     if not np.isfinite(y).all():
         raise ValueError("initialize.gplvm: y is not finite everywhere; fill missing entries by 0")
     y = y.reshape(len(y), -1)
@@ -248,13 +248,15 @@ def nearest_rows(y_new: ArrayLike, seen: ArrayLike, y: ArrayLike) -> np.ndarray:
     Raises:
         ValueError: if the shapes do not fit.
     """
-    seen, y = np.asarray(seen, bool), np.asarray(y, np.float64)
-    if y.ndim != 2 or seen.shape != np.shape(y_new) or seen.shape[1:] != y.shape[1:]:
+    given = {"y_new": y_new, "seen": seen, "y": y}
+    y_new, seen, y = (np.asarray(as_array("nearest_rows", n, a)) for n, a in given.items())
+    seen, y = seen.astype(bool), y.astype(np.float64)
+    if y.ndim != 2 or not len(y) or seen.shape != y_new.shape or seen.shape[1:] != y.shape[1:]:
         raise ValueError(
-            f"nearest_rows: y_new, seen and y have shapes {np.shape(y_new)}, {seen.shape} and "
-            f"{y.shape}, wanted [N*, P], [N*, P] and [N, P]"
+            f"nearest_rows: y_new, seen and y have shapes {y_new.shape}, {seen.shape} and "
+            f"{y.shape}, wanted [N*, P], [N*, P] and [N, P], N >= 1"
         )
-    observed = np.where(seen, np.asarray(y_new, np.float64), 0.0)
+    observed = np.where(seen, y_new, 0.0)
     # |y_new - y|² over the observed entries, without a term that is the same for all rows of y.
     distance = seen @ np.square(y).T - 2 * observed @ y.T
     return np.argmin(distance, axis=1)

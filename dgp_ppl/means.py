@@ -70,7 +70,7 @@ def linear(weight: ArrayLike) -> Linear:
     Raises:
         ValueError: if `weight` is not a matrix.
     """
-    weight = jnp.asarray(weight, float)
+    weight = jnp.asarray(as_array("means.linear", "weight", weight), float)
     if weight.ndim != 2:
         raise ValueError(f"means.linear: weight has shape {weight.shape}, wanted [D, P]")
     return Linear(weight)

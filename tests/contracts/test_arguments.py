@@ -260,6 +260,11 @@ def bad_arguments():
         ("targets is 3, wanted True", lambda: dgp.Standardizer.fit(X, Y, targets=THREE)),
         ("pseudo_inputs is .*, wanted .R, D. of finite",
          lambda: dgp.GlobalInducing(svgp, np.full((1, 1), "a"))),
+        ("gplvm: y has shape .0, 2., wanted .N, P. or .N., N >= 1",
+         lambda: initialize.gplvm(KEY, np.zeros((0, 2)), dim=1, num_inducing=3)),
+        ("nearest_rows: y_new, seen and y have shapes",
+         lambda: initialize.nearest_rows(np.ones((1, 2)), np.ones((1, 2)), np.zeros((0, 2)))),
+        ("means.linear: weight holds values of type <U1", lambda: means.linear("a")),  # type: ignore
         ("save: path is 3, wanted the path", lambda: dgp.save(THREE, svgp, SHALLOW, fit)),
         ("save: data is 3, wanted a tuple", lambda: dgp.save("a", svgp, SHALLOW, fit, data=THREE)),
         ("save: data holds no arrays", lambda: dgp.save("a", svgp, SHALLOW, fit, data=[])),
