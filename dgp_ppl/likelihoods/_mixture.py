@@ -15,6 +15,7 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.scipy.special import logsumexp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
+from numpyro.distributions import constraints
 
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.likelihoods._counts import distribution_function, draw
@@ -56,6 +57,15 @@ class Mixture(eqx.Module):
         """Var[y], by the law of total variance."""
         spread = self._average(jnp.square(self._means() - self.mean[None]))
         return self._average(self.components.variance) + spread
+
+    @property
+    def roughness(self) -> Array:
+        """The sd over draws of f of log E[y | f], where all are positive; 0 elsewhere."""
+        means = self._means()
+        if len(means) == 1:
+            return jnp.zeros_like(means[0])
+        logs = jnp.log(jnp.where(means > 0, means, 1.0))
+        return jnp.where((means > 0).all(axis=0), logs.std(axis=0), 0.0)
 
     def _means(self) -> Any:
         """Return the means of the components. NumPyro's means of classes are NaN."""
@@ -167,10 +177,12 @@ class EntriesMixture(_ExactMoments):
         log_weights: Array, f: Array, likelihood: Callable[[Array], Any], mean: Array, sd: Array
     ) -> Mixture:
         """Make the mixture of a likelihood p(y | f), given log weights [Q] of draws of f."""
-        given, components = _moments(likelihood, mean), likelihood(f)
-        apart = type(components) is dist.Independent and components.shape() == f.shape
-        if given is None or not apart:
-            return Mixture(log_weights, components)
+        given, mixture = _moments(likelihood, mean), Mixture(log_weights, likelihood(f))
+        components, support = mixture.components, mixture.support
+        by_entry = type(components) is dist.Independent and components.shape() == f.shape
+        bounded = support is constraints.boolean or hasattr(support, "upper_bound")
+        if given is None or bounded or not by_entry:  # draws are enough where y is bounded
+            return mixture
         return EntriesMixture(log_weights, components, mean, sd, given)
 
     def _expectation(self, values: Array, part: Callable[[Array], Array]) -> Array:
@@ -180,6 +192,10 @@ class EntriesMixture(_ExactMoments):
         near = jnp.average(terms, axis=0, weights=np.exp(-0.5 * TRAPEZOID**2))
         exact = far_expectation(moments, near, terms, mean, sd)
         return jnp.where(self._apart(), exact, self._average(values))
+
+    @property
+    def roughness(self) -> Array:
+        return jnp.where(self._apart(), 0.0, super().roughness)
 
     def _apart(self) -> Array:
         """Return where an entry does not move with the latents of other entries, [N, P]."""
@@ -238,6 +254,10 @@ class LatentMixture(_ExactMoments):
         moments = lambda f: part(self.moments_given(f))  # noqa: E731
         average = self._average(values)
         return far_expectation(moments, average, values, self.latent_mean, self.latent_sd)
+
+    @property
+    def roughness(self) -> Array:
+        return jnp.zeros_like(self._means()[0])  # its moments are integrals
 
     def sample(self, key: PRNGKey) -> Array:
         """Draw y once."""

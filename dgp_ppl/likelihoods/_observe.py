@@ -325,8 +325,9 @@ def observe(
 
     Under a guide its `log_prob` is the expected log-likelihood E[log p(y | f)]. Without a guide it
     is log E[p(y | f)]. ``Normal(f, s)`` and subclasses of `likelihoods.AnalyticLikelihood` have
-    closed forms. Other likelihoods use quadrature if f is scalar (P = 1), and Monte Carlo if not:
-    under an exponential link its means are mostly too small where the sd of f is above 2.
+    closed forms. Other likelihoods use quadrature if f is scalar (P = 1), and Monte Carlo if not.
+    Moments of independent entries with a latent each are exact; those of entries that share latents
+    are of few draws under an exponential link, of which predictions warn.
 
     >>> import jax.numpy as jnp
     >>> import numpyro.distributions as dist

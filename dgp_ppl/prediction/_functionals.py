@@ -6,6 +6,7 @@ leaf is S. The predictive distribution of y weighs every pass by 1/S. B is the n
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,7 @@ from jax.scipy.special import logsumexp, ndtri
 from jaxtyping import Array
 from numpyro.distributions import constraints
 
+from dgp_ppl._checks import bad_rows, is_traced
 from dgp_ppl._partition import compiled
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.likelihoods import Mixture
@@ -27,17 +29,29 @@ from dgp_ppl.likelihoods._counts import BINOMIAL
 QUANTILE_TOLERANCE = 1e-6
 """Width, in standard deviations of y, of the interval whose midpoint `quantiles` returns."""
 _MOST_CLASSES = 2000
+_ROUGH = 2.0  # sd of a log over draws, above which the mean of 20 draws is mostly too small
 _AT_ONCE = 32  # classes in memory
 
 
 @compiled
 def moments(mixtures: Mixture) -> Array:
-    """Return the mean and variance of y over all passes, [B, 2, ...]."""
-    means, var = jax.vmap(lambda m: (m.mean, m.variance))(mixtures)
+    """Return the mean and variance of y over all passes, and their `roughness`, [B, 3, ...]."""
+    means, var, rough = jax.vmap(lambda m: (m.mean, m.variance, m.roughness))(mixtures)
     mean = means.mean(axis=0)
     # Where a mean overflows, as of counts whose log rate is large, so does the variance.
     var = jnp.where(jnp.isinf(mean), jnp.inf, var.mean(axis=0) + means.var(axis=0))
-    return jnp.stack([mean, var], axis=1)
+    return jnp.stack([mean, var, rough.max(axis=0)], axis=1)
+
+
+def warn_if_rough(roughness: Any) -> None:
+    """Warn of means that few draws decide."""
+    if not is_traced(roughness) and (rough := roughness > _ROUGH).any():
+        warnings.warn(
+            f"predict: the mean and variance of y in {bad_rows(rough)} are of few draws of several "
+            "latents, under what grows as fast as exp(f), and mostly too small: take quantiles",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 @compiled

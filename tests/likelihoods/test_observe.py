@@ -339,3 +339,4 @@ def test_moments_of_entries_that_share_latents_are_means_over_draws():
         for found, drawn in ((y.mean, draws.mean), (y.variance, draws.variance)):
             np.testing.assert_array_equal(found[:, 0], drawn[:, 0])
             assert (found[:, 1] != drawn[:, 1]).all()
+        assert (y.roughness[:, 1] == 0).all()

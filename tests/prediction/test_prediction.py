@@ -21,11 +21,11 @@ SCALE = dgp.Standardizer(np.zeros(1), np.ones(1), np.array([3.0, -1.0]), np.arra
 Y2 = np.stack([3 + Y_TEST, -1 + np.cos(X_TEST[:, 0])], axis=1)
 
 
-def two(likelihood):
+def two(likelihood, z=Z):
     """A prior of two outputs of one layer."""
 
     def model(x):
-        f = dgp.gp("f", kernels.SquaredExponential(1.0, 1.0), Z, out=2)(x)
+        f = dgp.gp("f", kernels.SquaredExponential(1.0, 1.0), z, out=2)(x)
         numpyro.sample("y", dgp.observe(f, likelihood))
 
     return model
@@ -165,6 +165,15 @@ def test_intervals_of_counts_of_each_row():
     low, high = counts.interval(0.8)
     assert (counts.cdf(high) >= 0.9).all()
     assert (counts.cdf(low - 1) < 0.1).all()
+
+
+def test_means_of_counts_of_several_outputs_are_exact_or_a_warning():
+    far = Z + 100  # so f has its prior's variance
+    own = prior(two(lambda f: dist.Poisson(jnp.exp(2 * f)).to_event(1), far))
+    np.testing.assert_allclose(own.mean, np.exp(2), rtol=0.01)
+    shared = prior(two(lambda f: dist.Poisson(jnp.exp(3 * f @ jnp.ones((2, 2)))).to_event(1), far))
+    with pytest.warns(UserWarning, match="mean and variance of y in 7 of 7 rows .* take quantiles"):
+        _ = shared.mean
 
 
 @pytest.mark.slow
