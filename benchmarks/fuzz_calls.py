@@ -495,6 +495,7 @@ def judged(action: Callable[[], Any]) -> tuple[str, str]:
         # The library raises its errors itself. NumPyro's refusals of a distribution's arguments
         # and Python's of unknown keywords name the argument too.
         ours = bool(own) and frames[-1] is own[-1] and f"{own[-1].line}".startswith("raise")
+        ours = ours and "\n" not in text
         if ours and not isinstance(error, KeyError | AttributeError | IndexError | AssertionError):
             return "error", text
         named = "unexpected keyword" in text or "required positional" in text
