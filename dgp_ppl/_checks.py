@@ -28,13 +28,10 @@ _SOME = 200_000  # entries whose mean and standard deviation say whether inputs 
 _FEW = 2_000  # rows whose gaps say whether they are; random ones of more rows lie closer together
 
 
-def check_count(caller: str, name: str, value: object, minimum: int = 1) -> None:
+def check_count(caller: str, name: str, value: Any, minimum: int = 1) -> None:
     """Raise unless an argument is an integer of at least `minimum`; 2.0 is not an integer."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TypeError(
-            f"{caller}: {name} is {value!r}, wanted an integer of at least {minimum}, such as "
-            f"{name}={max(minimum, 8)}"
-        )
+    what = f"an integer of at least {minimum}, such as {name}={max(minimum, 8)}"
+    check_kind(caller, name, value, () if isinstance(value, bool) else int | np.integer, what)
     if value < minimum:
         raise DataError(f"{caller}: {name} is {value}, wanted at least {minimum}")
 
@@ -45,10 +42,16 @@ def check_counts(caller: str, /, **counts: object) -> None:
         check_count(caller, name, value)
 
 
+def check_flags(caller: str, /, **flags: object) -> None:
+    """Raise unless arguments are True or False."""
+    for name, value in flags.items():
+        check_kind(caller, name, value, bool | np.bool_, "True or False")
+
+
 def check_key(caller: str, key: Any) -> None:
     """Raise unless an argument is a single random key. Integer seeds are not accepted."""
     if not is_prng_key(key):
-        what = f"an array of shape {key.shape}" if hasattr(key, "shape") else repr(key)
+        what = f"an array of shape {key.shape}" if hasattr(key, "shape") else _brief(key)
         raise TypeError(f"{caller}: key is {what}, wanted one random key: jax.random.key(0)")
 
 
@@ -127,9 +130,8 @@ def checked_call(
 def _is_data(value: Any) -> bool:
     """Return whether an argument is an array, a frame, a series, or the like."""
     ours = isinstance(value, np.generic) or type(value).__module__.startswith("dgp_ppl.")
-    return not ours and any(
-        hasattr(value, name) for name in ("__array__", "to_numpy", "toarray", "collect")
-    )
+    names = ("__array__", "to_numpy", "toarray", "collect")
+    return not ours and any(hasattr(value, name) for name in names)
 
 
 def as_array(caller: str, name: str, value: Any) -> Any:

@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any
 
 
-def one_line(error: BaseException) -> str:
-    """Format the error of another library: on one line of at most 200 characters."""
+def one_line(error: object) -> str:
+    """Format a value, or another library's error, on one line of at most 200 characters."""
     text = printable(" ".join(str(error).split())) or type(error).__name__
     return text if len(text) <= 200 else text[:197] + "..."
 

@@ -19,6 +19,7 @@ from dgp_ppl import means
 from dgp_ppl._checks import (
     as_array,
     check_count,
+    check_flags,
     check_inputs,
     check_key,
     check_positive,
@@ -137,6 +138,7 @@ def deep_gp(
     if inputs.ndim != 2:
         raise ValueError(f"initialize.deep_gp: x has shape {inputs.shape}, wanted [N, D]")
     check_count("initialize.deep_gp", "depth", depth)
+    check_flags("initialize.deep_gp", skip=skip)
     if width is not None:
         check_count("initialize.deep_gp", "width", width)
     width = min(30, inputs.shape[1]) if width is None else width

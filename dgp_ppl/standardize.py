@@ -13,7 +13,8 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from dgp_ppl._checks import as_array, check_kind, is_traced
+from dgp_ppl._checks import as_array, check_flags, is_traced
+from dgp_ppl._errors import one_line
 from dgp_ppl.datasets import Rows
 from dgp_ppl.datasets.rows._readers import CellCheck
 
@@ -83,8 +84,7 @@ class Standardizer:
             ValueError: if x is not [N, D], y neither [N] nor [N, P] with P > 1, a target is NaN in
                 all rows, or `unscaled` has no columns of x.
         """
-        for name, value in {"shared": shared, "targets": targets}.items():
-            check_kind("Standardizer.fit", name, value, bool, "True or False")
+        check_flags("Standardizer.fit", shared=shared, targets=targets)
         if isinstance(x, Rows) and y is not None:
             raise ValueError("Standardizer.fit: x is Rows, whose second array is y; leave y out")
         arrays = [] if isinstance(x, Rows) else [_floats(x)]
@@ -98,8 +98,8 @@ class Standardizer:
             kept = [-1]
         if kept and not 0 <= min(kept) <= max(kept) < num:
             raise ValueError(
-                f"Standardizer.fit: unscaled is {unscaled}, wanted positions of columns of x, at "
-                f"least 0 and below {num}"
+                f"Standardizer.fit: unscaled is {one_line(unscaled)}, wanted positions of columns "
+                f"of x, at least 0 and below {num}"
             )
         scaled = np.setdiff1d(np.arange(num), kept)
         together = shared and len(scaled)  # all entries of the columns that share a scale

@@ -18,8 +18,8 @@ from jaxtyping import Array, Int
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
-from dgp_ppl._checks import check_count
-from dgp_ppl._partition import Streamed, shape_of
+from dgp_ppl._checks import as_array, check_count
+from dgp_ppl._partition import Streamed
 from dgp_ppl._typing import AnyArray, PRNGKey
 
 __all__ = [
@@ -249,7 +249,11 @@ def minibatch(
     arrays = tuple(
         a.rows if isinstance(a, Streamed) and len(a.rows) == len(a) else a for a in arrays
     )
-    shapes = [None if a is None else shape_of(a) for a in arrays]
+    shapes = [
+        None if a is None else a.shape if isinstance(a, Streamed)
+        else as_array("minibatch", f"array {i}", a).shape
+        for i, a in enumerate(arrays)
+    ]  # fmt: skip
     sizes = {shape[0] for shape in shapes if shape}
     if len(sizes) != 1:
         raise ValueError(

@@ -15,7 +15,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array
 
 from dgp_ppl import means
-from dgp_ppl._checks import check_count
+from dgp_ppl._checks import check_count, check_flags
 from dgp_ppl._typing import AnyArray, InducingInputs, Inputs
 from dgp_ppl.core import Marginals, gp
 from dgp_ppl.kernels import Covariance, Kernel, PerOutput
@@ -48,9 +48,10 @@ def make_stack(
     """
     check_inducing(model, z)
     check_count(model, "out", out)
+    check_flags(model, skip=skip, share_kernel=share_kernel is not None and share_kernel)
     makers: list[Any] = [*kernel] if isinstance(kernel, list | tuple) else [kernel] * len(z)
     for maker in makers:
-        if not callable(maker) or isinstance(maker, type | Kernel | PerOutput):
+        if not _makes_kernel(maker):
             raise TypeError(
                 f"{model}: kernel is {maker!r}, wanted a function of a name and a number of "
                 "inputs, such as kernels.Matern52.learned or lambda name, dim: kernel"
@@ -128,6 +129,17 @@ def shares_kernel(
     M, D = z.shape[-2:]
     costly = z.ndim == 2 and max(M, _ALWAYS_SEPARATE) < D
     return not separable or costly
+
+
+def _makes_kernel(maker: Any) -> bool:
+    """Return whether this can be called with a name and a number of inputs."""
+    if not callable(maker) or isinstance(maker, type | Kernel | PerOutput):
+        return False
+    try:
+        inspect.signature(maker).bind("l1", 1)
+    except (TypeError, ValueError) as error:
+        return isinstance(error, ValueError)  # it does not say what it takes
+    return True
 
 
 def _takes_variance(maker: KernelMaker) -> bool:

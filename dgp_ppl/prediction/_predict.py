@@ -113,6 +113,7 @@ def predict(
     args, kwargs = call.args[1:], call.kwargs
     if chunk_size is not None:
         check_count("predict", "chunk_size", chunk_size)
+    check_kind("predict", "site", site, str, "the name of an observed site")
     if standardizer is not None:
         check_kind("predict", "standardizer", standardizer, Standardizer, "a Standardizer")
     inputs = jnp.asarray(x, float) if standardizer is None else standardizer.inputs(x)

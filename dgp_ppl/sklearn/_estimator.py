@@ -152,8 +152,9 @@ class DeepGPEstimator(BaseEstimator):
         """Fit to checked arrays; y is a number, or a class 0 ... C-1."""
         caller = type(self).__name__
         known = methods_for(task, tuple(METHODS))
-        if self.method not in known:
-            why = ", which needs Gaussian noise" if self.method in METHODS else ""
+        if not isinstance(self.method, str) or self.method not in known:
+            needs_noise = isinstance(self.method, str) and self.method in METHODS
+            why = ", which needs Gaussian noise" if needs_noise else ""
             raise ValueError(
                 f"{caller}: method is {self.method!r}{why}, wanted one of {', '.join(known)}"
             )

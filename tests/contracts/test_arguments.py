@@ -155,7 +155,7 @@ def bad_arguments():
         ("has shape .20, 2., wanted .20,", lambda: fit_to(y=np.c_[Y, Y])),
         ("has shape .20, 1., wanted .20,.; pass y", lambda: fit_to(y=Y[:, None])),
         ("'y', observed at site 'y', has shape .., wanted", lambda: fit_to(y=1.0)),
-        ("observe: y holds objects .such as function.", lambda: fit_to(y=svgp)),
+        ("minibatch: array 1 holds objects .such as fu", lambda: fit_to(y=svgp)),
         ("site 'y' of dgp_ppl.observe has no data", lambda: fit_to(y=None)),
         ("'y' has the value 4294967299, beyond int32, .*; rescale",
          lambda: fit_to(y=np.full(20, 2**32 + 3))),
@@ -175,6 +175,13 @@ def bad_arguments():
         ("deep_gp: noise is 0.0, wanted finite numbers within", lambda: fit_to(noise=0.0)),
         ("noise is None, wanted", lambda: fit_to(noise=None)),
         ("kernel is Mat.*, wanted a function", lambda: fit_to(kernel=kernels.Matern12(1.0, 1.0))),
+        ("kernel is .*svgp.*, wanted a function of a name", lambda: fit_to(kernel=svgp)),
+        ("deep_gp: skip is 3, wanted True or False", lambda: deep_gp(X, z=(Z, Z), skip=3)),
+        ("fit: keep_best is 3, wanted True or False", lambda: fit_to(keep_best=3)),
+        ("predict: site is 3, wanted the name", lambda: predict(site=3)),
+        ("correct_noise is 3, wanted True", lambda: dgp.SGHMC(svgp, correct_noise=THREE)),
+        ("coupled is 3, wanted True or False", lambda: dgp.MeanField(svgp, coupled=THREE)),
+        ("steps is a ndarray, wanted an integer", lambda: fit_to(steps=np.ones((2, 2)))),
         ("mean is .*, wanted a function for each", lambda: fit_to(mean=1.0)),
         ("likelihood is a Normal, wanted a func", lambda: fit_to(likelihood=dist.Normal(0.0, 1.0))),
         ("value of the likelihood is None", lambda: fit_to(likelihood=lambda f: None)),
@@ -226,11 +233,14 @@ def bad_arguments():
          lambda: kernels.Coregion.learned("c", 2.5)),  # type: ignore
         ("Coregion.learned: out is 2.5", lambda: kernels.Coregion.learned("c", 2, out=2.5)),  # type: ignore
         ("l1.v needs a random key: run the model under", lambda: svgp(X, Y, z=Z)),
+        ("fit_mcem: expected is a b, wanted", lambda: dgp.fit_mcem(KEY, svgp, expected="a\nb")),  # type: ignore
         ("fit_mcem: optimizer is 'adam', wanted an optax",
          lambda: dgp.fit_mcem(KEY, svgp, X, Y, z=Z, optimizer="adam")),
         ("MeanField: covariance is a Frame, wanted 'full', 'diagonal' or 'shared'",
          lambda: dgp.MeanField(svgp, covariance=Frame())),  # type: ignore
         ("MeanField: model is 3, wanted a NumPyro model", lambda: dgp.MeanField(THREE)),
+        ("Diffusion: base is .*, wanted MeanField.model.,",
+         lambda: dgp.Diffusion(svgp, base=np.ones(3))),  # type: ignore
         ("SGHMC: model is 3, wanted a NumPyro model", lambda: dgp.SGHMC(THREE)),
         ("SGHMC: friction is 2, wanted a positive number, at most 1",
          lambda: dgp.SGHMC(svgp, friction=2)),
@@ -258,6 +268,7 @@ def bad_arguments():
         ("mode is a list, wanted 'joint'", lambda: predict().function_draws(KEY, 2, [])),  # type: ignore
         ("shared is 3, wanted True", lambda: dgp.Standardizer.fit(X, Y, shared=THREE)),
         ("targets is 3, wanted True", lambda: dgp.Standardizer.fit(X, Y, targets=THREE)),
+        ("unscaled is b b, wanted positions", lambda: dgp.Standardizer.fit(X, unscaled="b\nb")),  # type: ignore
         ("pseudo_inputs is .*, wanted .R, D. of finite",
          lambda: dgp.GlobalInducing(svgp, np.full((1, 1), "a"))),
         ("gplvm: y has shape .0, 2., wanted .N, P. or .N., N >= 1",

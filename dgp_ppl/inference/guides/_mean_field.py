@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from numpyro.distributions import constraints
 from numpyro.infer.autoguide import AutoGuide, AutoMultivariateNormal, AutoNormal
 
-from dgp_ppl._checks import GivenParams, check_choice, check_positive, params_of
+from dgp_ppl._checks import GivenParams, check_choice, check_flags, check_positive, params_of
 from dgp_ppl._partition import Call, alone
 from dgp_ppl._typing import Fitted, Model, Params, Values
 from dgp_ppl.core import DiagonalInducing, FullInducing, Handover, SharedInducing, TransportInducing
@@ -71,6 +71,7 @@ class MeanField(TransportGuide):
     ) -> None:
         check_choice("MeanField", "covariance", covariance, get_args(CovarianceForm))
         check_positive("MeanField", "hidden_scale", hidden_scale)
+        check_flags("MeanField", coupled=coupled)
         is_joint = coupled and rest is AutoNormal
         super().__init__(model, rest=AutoMultivariateNormal if is_joint else rest)
         self.covariance: CovarianceForm = covariance

@@ -23,6 +23,7 @@ from numpyro import handlers
 from numpyro.primitives import Messenger
 
 from dgp_ppl._checks import as_array
+from dgp_ppl._errors import one_line
 from dgp_ppl._partition import Call, Streamed, alone, shape_of
 from dgp_ppl._typing import Inputs, Params, PRNGKey
 from dgp_ppl.core import RandomFunction, function_draws
@@ -198,7 +199,7 @@ def check_rows(what: str, value: Any, rows: str, width: int | None = None) -> An
     try:
         array = value if traced else np.asarray(as_array(what, "its value", value)) + 0.0
     except (TypeError, ValueError):
-        raise ValueError(f"{what} is {value!r}, {wanted}, such as rows of x") from None
+        raise ValueError(f"{what} is {one_line(value)}, {wanted}, such as rows of x") from None
     if array.ndim != 2 or not len(array) or width not in (None, array.shape[1]):
         raise ValueError(
             f"{what} has shape {array.shape}, {wanted}, one row or more; for one input "

@@ -29,7 +29,7 @@ from dgp_ppl._checks import (
     checked_call,
     params_of,
 )  # fmt: skip
-from dgp_ppl._errors import Interrupted, NonFiniteLossError
+from dgp_ppl._errors import Interrupted, NonFiniteLossError, one_line
 from dgp_ppl._partition import Call, alone, compiled
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference.programs._data import check_data
@@ -136,7 +136,9 @@ def fit_mcem(
     """
     check_key("fit_mcem", key)
     if not isinstance(expected, Real) or not 0 <= expected <= 1:
-        raise ValueError(f"fit_mcem: expected is {expected}, wanted a number between 0 and 1")
+        raise ValueError(
+            f"fit_mcem: expected is {one_line(expected)}, wanted a number between 0 and 1"
+        )
     numbers = {
         "steps": steps, "window": window, "num_samples": num_samples, "thinning": thinning,
         "num_chains": num_chains, "every": every,

@@ -15,7 +15,7 @@ from numpyro import handlers
 from numpyro.distributions import biject_to
 from numpyro.infer.initialization import init_to_median
 
-from dgp_ppl._checks import check_choice, check_positive
+from dgp_ppl._checks import check_choice, check_flags, check_positive
 from dgp_ppl._partition import Call, alone, compiled
 from dgp_ppl._typing import Model, PRNGKey, Values
 from dgp_ppl.core._minibatch import whole_plates
@@ -90,6 +90,7 @@ class SGHMC(ModelKernel):
         check_positive("SGHMC", "step_size", step_size)
         check_positive("SGHMC", "friction", friction, 1)
         check_choice("SGHMC", "preconditioner", preconditioner, ("variance", "rms", None))
+        check_flags("SGHMC", correct_noise=correct_noise)
         check_choice("SGHMC", "integrator", integrator, ("baoab", "euler"))
         super().__init__(model, init_to_median if init_strategy is None else init_strategy)
         self.step_size, self.friction = step_size, friction

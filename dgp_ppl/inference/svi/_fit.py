@@ -16,7 +16,14 @@ from jax.sharding import Mesh
 from numpyro.infer.elbo import ELBO
 from numpyro.infer.svi import SVIState
 
-from dgp_ppl._checks import check_count, check_counts, check_key, check_program, checked_call
+from dgp_ppl._checks import (
+    check_count,
+    check_counts,
+    check_flags,
+    check_key,
+    check_program,
+    checked_call,
+)
 from dgp_ppl._errors import DataError, Interrupted
 from dgp_ppl._partition import TRACING, CallArrays
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
@@ -144,6 +151,7 @@ def fit(
     steps = checked_steps("fit", steps, guide, optimizer, loss)
     check_counts("fit", every=every, restarts=restarts)
     check_program("fit", "guide", guide)
+    check_flags("fit", keep_best=keep_best)
     call = checked_call("fit", model, guide, args, kwargs)
     options: dict[str, Any] = {
         "steps": steps, "learning_rate": learning_rate, "optimizer": optimizer, "loss": loss,

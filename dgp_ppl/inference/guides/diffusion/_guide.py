@@ -109,10 +109,10 @@ class Diffusion(GuideOnBase):
         _check_types(score, schedule, informed)
         check_choice("Diffusion", "last", last, ("integrated", "drawn"))
         far, near = VariancePreserving(), VariancePreserving(3.0, 3.0)
-        self.schedule = schedule or (far if base == "prior" else near)
-        if base is None or base == "prior":
-            base = _Prior(model) if base == "prior" else MeanField(model)
-        super().__init__(model, base, "MeanField(model), GlobalInducing(model, ...) or 'prior'")
+        is_prior = isinstance(base, str) and base == "prior"
+        self.schedule = schedule or (far if is_prior else near)
+        chosen: Any = _Prior(model) if is_prior else MeanField(model) if base is None else base
+        super().__init__(model, chosen, "MeanField(model), GlobalInducing(model, ...) or 'prior'")
         self.steps = steps
         self.score = default_score if score is None else score
         self.informed, self.last = informed, last
