@@ -48,7 +48,7 @@ def make_stack(
     """
     check_inducing(model, z)
     check_count(model, "out", out)
-    check_flags(model, skip=skip, share_kernel=share_kernel is not None and share_kernel)
+    check_flags(model, skip=skip)
     makers: list[Any] = [*kernel] if isinstance(kernel, list | tuple) else [kernel] * len(z)
     for maker in makers:
         if not _makes_kernel(maker):
