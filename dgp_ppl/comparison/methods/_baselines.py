@@ -41,7 +41,8 @@ def _linear(task: Task) -> Fitted:
     weights.
     """
     z = np.eye(task.x.shape[1], dtype=task.x.dtype)  # JAX arrays in a model are no equal ones
-    return fit_collapsed(task, z, _shared_variance, freeze(models.sgpr, {"l1.z": z}), z=z)
+    model = freeze(models.sgpr, {"l1.z": z})
+    return fit_collapsed(task, jnp.asarray(z), _shared_variance, model, z=z)
 
 
 def _shared_variance(name: str, dim: int) -> Any:
