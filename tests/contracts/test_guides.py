@@ -151,7 +151,7 @@ AT_THE_PRIOR = {
 
 
 @pytest.mark.parametrize(
-    "name", [slow(n) if n == "anchored_diffusion" else n for n in AT_THE_PRIOR]
+    "name", [slow(n) if n in (COMPOSED, "anchored_diffusion") else n for n in AT_THE_PRIOR]
 )
 def test_the_bound_at_the_prior(name):
     """If q is the prior, and the data do not depend on the layers, the bound is exact."""
