@@ -72,10 +72,11 @@ def test_fits_go_on():
     np.testing.assert_allclose([*half.losses.T, *rest.losses.T], whole.losses.T, rtol=1e-5)
     one = shallow(12, start=half[1])
     np.testing.assert_allclose(one.losses, rest.losses[1], rtol=1e-4)
-    other = many(3, start=half, optimizer=optax.adam(0.03))  # equal, but not the fits' own
-    np.testing.assert_allclose(other.losses[:, 0], rest.losses[:, 0], rtol=1e-5)
+    # Equal, but not the fits' own: it starts from params, whose factors are transformed and back.
+    other = many(3, start=half, optimizer=optax.adam(0.03))
+    np.testing.assert_allclose(other.losses[:, 0], rest.losses[:, 0], rtol=1e-4)
     same = many(3, start=half[0].params)
-    np.testing.assert_allclose(same.losses[:, 0], rest.losses[0, 0], rtol=1e-5)
+    np.testing.assert_allclose(same.losses[:, 0], rest.losses[0, 0], rtol=1e-4)
     with pytest.raises(ValueError, match="start has 3 fits, wanted one for each of 2 keys"):
         many(3, keys=KEYS[:2], start=half)
 
