@@ -17,7 +17,11 @@ from dgp_ppl import plots
 from dgp_ppl.inference import ImportanceWeighted, evaluate
 from dgp_ppl.models import deep_gp
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("x64")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.usefixtures("x64"),
+    pytest.mark.filterwarnings("ignore:annealed_evidence. 8 particles:UserWarning"),
+]
 
 SHARED = partial(deep_gp, share_kernel=True)
 NEW = np.stack(np.meshgrid([-1.0, 0.0, 2.0], [-2.0, 1.0]), -1).reshape(-1, 2)
