@@ -24,11 +24,12 @@ _WHOLE = (
 """What is trusted with the modules in it. Of the other `_LIBRARIES` it is the top module."""
 
 _NEVER = (
-    "RunFolder", "apply_along_axis", "compare", "export", "fit", "fit_many", "fit_mcem",
-    "fromfile", "fromfunction", "fromregex", "genfromtxt", "info", "io_callback", "load",
-    "loadtxt", "memmap", "pure_callback", "render_model", "replacing", "run_mcmc", "save",
-    "savetxt", "savez", "savez_compressed", "set_host_device_count", "test",
-    "tree_deserialise_leaves", "tree_serialise_leaves",
+    "RunFolder", "apply_along_axis", "compare", "default_deserialise_filter_spec",
+    "default_serialise_filter_spec", "export", "filter_pure_callback", "fit", "fit_many",
+    "fit_mcem", "fromfile", "fromfunction", "fromregex", "genfromtxt", "info", "io_callback",
+    "load", "loadtxt", "memmap", "print_environment_info", "pure_callback", "render_model",
+    "replacing", "run_mcmc", "save", "savetxt", "savez", "savez_compressed",
+    "set_host_device_count", "test", "tree_deserialise_leaves", "tree_serialise_leaves",
 )  # fmt: skip
 """What reads or writes files, starts programs, calls any function, or unpickles."""
 

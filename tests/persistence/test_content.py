@@ -231,6 +231,7 @@ def test_names_that_run_code_are_refused_before_an_import(there_and_back):
         ("dgp_ppl.models:svgp.__globals__", "belongs to no fit"), ("numpy:load", "code of numpy,"),
         ("numpy.testing:runstring", r"trusted=\['numpy.testing'\]"),
         ("jax:pure_callback", "code of jax,"),
+        ("equinox:default_serialise_filter_spec", "code of equinox,"),
         ("dgp_ppl.inference.runs._checkpoint:replacing", "code of dgp_ppl.inference.runs"),
         ("dgp_ppl:save", "code of dgp_ppl,"), ("jax.experimental:no", "of jax.experimental,"),
         ("dgp_ppl.persistence._content:import_name", "dgp_ppl.persistence._content"),
