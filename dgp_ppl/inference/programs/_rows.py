@@ -16,14 +16,20 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import random
 from jax.core import Tracer
+from jax.extend.core import ClosedJaxpr
+from numpyro import handlers
 
 from dgp_ppl._partition import Call, CallArrays, Partition, Streamed, alone
 from dgp_ppl._typing import Model
 from dgp_ppl.core._minibatch import padded, recorded, whole_plates
 from dgp_ppl.inference.programs._data import check_padding
 from dgp_ppl.inference.programs._handlers import Sites, survey
+from dgp_ppl.inference.programs._row_wise import is_row_wise
+from dgp_ppl.likelihoods import log_density
 
+_ODD_SIZE = 1009  # rows of a trace, unlike the length of any other axis
 _LEAST_WIDTH = 32  # of the steps between the numbers of rows that fits are padded to
 
 _Numbers = frozenset[int]  # of arrays among the leaves of a `CallArrays`
@@ -147,7 +153,10 @@ def arrays_with_rows(caller: str, model: Model, call: Call) -> tuple[CallArrays,
         )
         warnings.warn(text, UserWarning, stacklevel=3)
     leaves, treedef = jax.tree.flatten(data)
-    most = min(_taken(partition, shapes)[1], default=math.inf) if can_pad else len(call.args[0])
+    taken, sizes = _taken(partition, shapes)
+    most = min(sizes, default=math.inf)
+    if not can_pad or not _is_row_wise(partition, shapes, taken, rows, most):
+        most = len(call.args[0])
     return treedef.unflatten([i in rows for i in range(len(leaves))]), most
 
 
@@ -165,6 +174,39 @@ def _can_pad(partition: Partition, shapes: _Shapes, taken: _Numbers) -> bool:
             return sites | survey(partition.guide_with(data), call)
 
     return shapes.can_grow(program, taken)
+
+
+@lru_cache(maxsize=64)
+def _is_row_wise(
+    partition: Partition, shapes: _Shapes, taken: _Numbers, rows: _Numbers, most: float
+) -> bool:
+    """Return whether a model, whose minibatches have all of these rows, treats each alone."""
+    if getattr(partition.model, "__module__", "").startswith("dgp_ppl.models"):
+        return True
+    others = {shapes.size, *(n for _, shape, _ in shapes.leaves for n in shape)}
+    largest = int(min(_ODD_SIZE, most - 1))
+    unlike = (n for n in range(largest, 1, -1) if not {n, n + 1} & others)
+
+    def log_densities(data: CallArrays) -> list[Any]:
+        model = handlers.seed(whole_plates(partition.model), random.PRNGKey(0))
+        call = _hidden(partition, data, taken)
+        with padded(1):
+            sites = handlers.trace(model).get_trace(*call.args, **call.kwargs)
+            drawn = [s for s in sites.values() if s["type"] == "sample"]
+            return [log_density(s["fn"], s["value"]) for s in drawn if s["is_observed"]]
+
+    def trace(size: int) -> ClosedJaxpr:
+        arrays = [
+            jax.ShapeDtypeStruct((*[size if i in rows else shapes.size] * is_long, *shape), dtype)
+            for i, (is_long, shape, dtype) in enumerate(shapes.leaves)
+        ]
+        with alone():
+            return jax.make_jaxpr(log_densities)(shapes.treedef.unflatten(arrays))
+
+    try:
+        return is_row_wise(trace, next(unlike))
+    except Exception:  # whatever a model raises
+        return False
 
 
 def padded_size(num: int) -> int:
@@ -192,6 +234,10 @@ def split_padded(
     taken, batch_sizes = _taken(partition, shapes)
     is_whole = min(batch_sizes, default=len(x)) >= len(x)
     if not pad or not taken or not _can_pad(partition, shapes, taken):
+        return partition, data, is_whole
+    # Smaller minibatches have no padding.
+    most = min(batch_sizes, default=math.inf)
+    if is_whole and not _is_row_wise(partition, shapes, taken, taken, most):
         return partition, data, is_whole
     # All rows stay all rows.
     size = min([padded_size(len(x)), *(b for b in batch_sizes if b >= len(x))])

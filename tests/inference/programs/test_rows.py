@@ -1,5 +1,6 @@
 """Arguments with rows, padded fits, and programs that calls with other numbers of rows share."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -144,3 +145,37 @@ def test_a_global_array_as_long_as_the_rows_is_not_cut():
         return dgp.predict(KEY, shifted, None, {}, X[:rows], shift, z=Z, num_samples=2).mean
 
     np.testing.assert_allclose(mean(3), mean(4)[:3], rtol=1e-6)
+
+
+def less_mean(x):
+    return x - x.mean(0)
+
+
+def is_padded(change, scale=lambda x: 0.1):
+    """Return whether `fit` pads the rows of a model with this change of inputs and noise."""
+
+    def model(x, y=None, *, z):
+        f = layer(z)
+        noise = numpyro.sample("noise", dist.LogNormal(0.0, scale(x)))
+        with dgp.minibatch(x, y) as (x, y):
+            mean = f(change(x)) + 0.1 * jnp.tanh(x[:, 0])
+            numpyro.sample("y", dgp.observe(mean, lambda f: dist.StudentT(3.0, f, noise)), obs=y)
+
+    guide = dgp.MeanField(model)
+    call = Call((X[:11], Y[:11]), {"z": Z})
+    guide.setup(*call.args, **call.kwargs)
+    return split_padded(model, call, guide)[1].num_rows is not None
+
+
+def test_models_whose_rows_depend_on_each_other_are_not_padded():
+    changes = (
+        less_mean, lambda x: x[::-1], lambda x: 5 * jax.nn.softmax(x, axis=0),
+        lambda x: x * jnp.linspace(0, 1, len(x))[:, None], lambda x: x / len(x),
+        lambda x: jnp.cumsum(x, axis=0), lambda x: x - x[:1], jax.jit(less_mean),
+        lambda x: x * np.linspace(0, 1, len(x))[:, None],
+    )  # fmt: skip
+    assert [is_padded(change) for change in changes] == [False] * len(changes)
+    assert not is_padded(lambda x: x, lambda x: 1 / x.shape[0])
+    rowwise = lambda x: jnp.stack([jnp.sin(x[:, 0]), x.sum(-1)]).T[:, :1]  # noqa: E731
+    assert is_padded(lambda x: x)
+    assert is_padded(rowwise)
