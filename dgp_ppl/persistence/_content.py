@@ -102,10 +102,11 @@ class Encoder:
         elif not isinstance(value, jax.Array):
             node["in"] = "numpy" if isinstance(value, np.ndarray) else "scalar"
         array = np.asarray(value)
-        if array.dtype.hasobject:
+        if array.dtype.hasobject or isinstance(value, np.ma.MaskedArray):
+            what = "of Python objects" if array.dtype.hasobject else "with a mask"
             raise TypeError(
-                f"save: {name} is an array of Python objects, wanted numbers; convert it, for "
-                "example by np.asarray(..., float)"
+                f"save: {name} is an array {what}, wanted numbers; convert it, for example by "
+                "np.asarray(..., float) or its filled(nan)"
             )
         if array.dtype.kind not in "SU":
             node["dtype"] = array.dtype.name

@@ -170,6 +170,7 @@ def test_what_a_file_cannot_hold_is_named():
         (handlers.lift(_local(), {}), r"value.fn is model, which is defined inside a function"),
         (dgp.MeanField(lambda x: x), r"value.model is a lambda"),
         (np.array([{}]), r"value is an array of Python objects, wanted numbers"),
+        (np.ma.masked_less(np.arange(3.0), 1), r"value is an array with a mask, wanted numbers"),
         (type("Local", (), {}), r"value is Local, which cannot be imported"),
         ([os.getcwd], r"value\[0\] is getcwd of Python's own posix, which no file may name"),
     ):
