@@ -159,7 +159,8 @@ def test_a_users_model_compiles_once(caplog):
 def test_setting_up_a_fit_runs_its_model_once():
     """The checks of the data and of starts, and a guide and its base, use one run on shapes.
 
-    Three more, or five with a guide of rows, tell which arguments have rows, once for a model.
+    Five more, or seven with a guide of rows, tell which arguments have rows and whether a row's
+    values are its own, once for a model.
     """
     calls = []
 
@@ -175,9 +176,9 @@ def test_setting_up_a_fit_runs_its_model_once():
         return len(calls)
 
     guides = (dgp.MeanField, dgp.Flow, dgp.Diffusion, dgp.Implicit, lambda m: dgp.Decoupled(m, Z))
-    assert [set_up(make) for make in guides] == [4, 4, 4, 4, 6]
+    assert [set_up(make) for make in guides] == [6, 6, 6, 6, 8]
     # It also asks what its layers are made of, and where they are evaluated at its own rows.
-    assert set_up(lambda m: dgp.GlobalInducing(m, Z)) == 10
+    assert set_up(lambda m: dgp.GlobalInducing(m, Z)) == 12
 
 
 def test_the_model_that_is_traced_is_the_model_as_it_is_now():
