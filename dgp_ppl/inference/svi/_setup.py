@@ -42,7 +42,7 @@ _OPTIMIZERS = optax.GradientTransformation | optimizers.Optimizer | _NumPyroOpti
 _DEFAULT_LOSS = TraceMeanField_ELBO()
 _STEPS = 6000  # of a fit by Adam
 # With natural steps of all rows, which have less noise than steps of minibatches.
-_CALM = {"step_size": 0.5, "hyper_factor": 2.0, "hold": 0.5}
+_CALM = {"hyper_factor": 2.0, "hold": 0.5}
 _HUGE = 1e20  # a loss that float32 cannot lower
 _FEW = 10  # numbers of a param that may be a scale
 
@@ -142,8 +142,10 @@ def guide_optimizer(
         # The predictive objective is not concave in q(v): with natural steps its fits diverge.
         natural = guide.natural_params if _is_bound(loss) else frozenset()
         rate = share * learning_rate
-        calm = _CALM if natural and all_rows else {}
-        return default_optimizer(rate, steps, slow, rates, guide.row_params, natural, **calm)
+        options: dict[str, Any] = {"step_size": 0.5} if all_rows else {}
+        if natural and all_rows and not guide.row_params:  # latent inputs want the decay
+            options |= _CALM
+        return default_optimizer(rate, steps, slow, rates, guide.row_params, natural, **options)
     special, rows = guide.optimizer(learning_rate, steps, slow), guide.row_params
     if not rows:
         return special
