@@ -54,7 +54,9 @@ def _mixes(eqn: Any, size: int) -> bool:
     axes = lambda v: getattr(v.aval, "shape", ()).count(size)  # noqa: E731
     before, name = max(map(axes, eqn.invars), default=0), eqn.primitive.name
     if before and name == "gather":
-        return eqn.params["slice_sizes"].count(size) < before
+        shape, batched = eqn.invars[0].aval.shape, eqn.params["dimension_numbers"]
+        own = sum(shape[axis] == size for axis in batched.operand_batching_dims)
+        return eqn.params["slice_sizes"].count(size) + own < shape.count(size)
     lost = before > min(map(axes, eqn.outvars), default=0)
     along = name.startswith(_ALONG_ROWS)
     return bool(before and (lost or along)) or any(_mixes(e, size) for e in _inner(eqn))

@@ -181,8 +181,6 @@ def _is_row_wise(
     partition: Partition, shapes: _Shapes, taken: _Numbers, rows: _Numbers, most: float
 ) -> bool:
     """Return whether a model, whose minibatches have all of these rows, treats each alone."""
-    if getattr(partition.model, "__module__", "").startswith("dgp_ppl.models"):
-        return True
     others = {shapes.size, *(n for _, shape, _ in shapes.leaves for n in shape)}
     largest = int(min(_ODD_SIZE, most - 1))
     unlike = (n for n in range(largest, 1, -1) if not {n, n + 1} & others)

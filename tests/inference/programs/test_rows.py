@@ -102,6 +102,8 @@ def test_what_uses_rows_elsewhere_is_not_padded():
         return data.num_rows, len(data.args[0])
 
     assert num_rows(svgp) == (20, 32)
+    alike = lambda f: dist.Normal(f, 0.1 + f.std())  # noqa: E731
+    assert num_rows(svgp, likelihood=alike) == (None, 20)
     assert num_rows(svgp, rows=20, batch_size=20) == (20, 20)
     assert num_rows(svgp, rows=20, batch_size=25) == (20, 25)
     for model in (centred, inducing_rows, with_factor, with_offsets, tempered):
