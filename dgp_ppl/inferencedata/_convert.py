@@ -223,11 +223,12 @@ def to_inferencedata(
         groups["sample_stats"] = builder.dataset(statistics, {})
         groups["constant_data"] = found["correction"]
         groups["observed_data"] = found["observed"]
+    few = min(passes or 1, PASSES_AT_ONCE)  # draws of y need one pass; so many share a compilation
     if num_prior_samples:
         key_prior, key_values = random.split(key_prior)
         prior = draws_from_prior(key_values, model, params, call, sites, num_prior_samples)
-        results = evaluate(key_prior, prior, call, sites, 1)
-        found = data_groups(results, checked=False)
+        results = evaluate(key_prior, prior, call, sites, 1 if draws is None else few, scored=False)
+        found = data_groups(results)
         groups["prior"] = builder.dataset(prior.values | prior.deterministic, named_dims)
         groups["prior_predictive"] = found["predictive"]
         groups["observed_data"] = found["observed"]
@@ -241,8 +242,9 @@ def to_inferencedata(
     if test is not None and draws is not None:
         test_call = Call(_standardized(test, standardizer), kwargs)
         test_sites = ModelSites.from_model(model, test_call, sites.data_dims)
-        few = min(passes or 1, PASSES_AT_ONCE)  # draws of y need one; this shares a compilation
-        results = evaluate(key_test, draws, test_call, test_sites, few, use_row_draws=False)
+        results = evaluate(
+            key_test, draws, test_call, test_sites, few, use_row_draws=False, scored=False
+        )
         groups["predictions"] = builder.predictions(results)
         groups["predictions_constant_data"] = builder.inputs(
             test, model, kwargs, "test", with_y=True

@@ -87,12 +87,11 @@ class GroupBuilder:
         return y
 
     def data_groups(
-        self, results: dict[str, PointwiseResult], target: Any = None, *, checked: bool = True,
-        corrected: bool = False,
-    ) -> dict[str, Any]:  # fmt: skip
+        self, results: dict[str, PointwiseResult], target: Any = None, *, corrected: bool = False
+    ) -> dict[str, Any]:
         """Build the groups ``predictive``, ``log_likelihood``, ``observed`` and ``correction``.
 
-        `target` is the standardised site's exact value in its units. NaN raises if `checked`.
+        `target` is the standardised site's exact value in its units. NaN raises.
         Log-likelihoods have the correction of LOO's bias by few passes if `corrected`.
         """
         predictive, observed, log_likelihoods, corrections = ({} for _ in range(4))
@@ -109,8 +108,7 @@ class GroupBuilder:
                 value = np.asarray(target) if scaled else self.original(name, np.asarray(value))
             log_p, loo, correction = result.log_likelihood, result.loo, None
             if value is not None and log_p is not None:
-                if checked:
-                    self._check(name, value, log_p, seen)
+                self._check(name, value, log_p, seen)
                 if name == self.site and self.standardizer.scales_targets:
                     # Change of variables: each observed entry of a row subtracts log(y_scale).
                     seen_entries = np.broadcast_to(_with_axes(seen, value.ndim), value.shape)

@@ -51,35 +51,45 @@ class PointwiseResult:
 
 
 class PointwiseEvaluator:
-    """Evaluates a model at all rows given draws, in chunks of one length, which compile once."""
+    """Evaluates a model at all rows given draws, in blocks of one size, which compile once."""
 
     def __init__(self, model: Model, params: Params, chunk_size: int | None) -> None:
         self.model, self.params = model, params
-        self._max_size, self._size = chunk_size, 0
+        self._max_size, self._size, self._at_once = chunk_size, 0, 0  # rows, draws
 
     def __call__(
         self, key: PRNGKey, draws: Draws, call: Call, sites: ModelSites, passes: int, *,
-        use_row_draws: bool = True,
+        use_row_draws: bool = True, scored: bool = True,
     ) -> dict[str, PointwiseResult]:  # fmt: skip
-        """Evaluate data sites with so many draws of noise; rows are new if not `use_row_draws`."""
+        """Evaluate data sites with so many draws of noise; rows are new if not `use_row_draws`.
+
+        Without `scored` there are draws of y alone.
+        """
         num = math.prod(draws.shape)
         values = {n: a.reshape(num, *a.shape[2:]) for n, a in draws.values.items()}
         row_values = {n: values.pop(n) for n in sites.row_sites if n in values}
         row_values = row_values if use_row_draws else {}
-        shared = jax.tree.map(jnp.asarray, (values, draws.conditionals))
         parts: list[tuple[slice, Any]] = []
         for rows, padding, chunk in self._chunks(call, sites, num, passes):
             partition, data = Partition.split(self.model, chunk)
-            local = {n: _pad(jnp.asarray(a[:, rows]), padding, 1) for n, a in row_values.items()}
+            local = {n: _pad(a[:, rows], padding, 1) for n, a in row_values.items()}
             block, at_once = min(passes, PASSES_AT_ONCE), _DRAWS_AT_ONCE
             if rows.stop is not None:
                 at_once = _MAX_ROWS // max(1, block * (rows.stop - rows.start + padding))
-            found = _evaluate(
-                (partition, (*sites.data_dims,)), (block, max(1, min(num, at_once))), passes,
-                random.split(random.fold_in(key, rows.start), num), *shared, local,
-                self.params, data,
-            )  # fmt: skip
-            parts.append((rows, jax.tree.map(np.asarray, found)))
+            self._at_once = self._at_once or max(1, min(num, at_once))
+            static = partition, (*sites.data_dims,), block
+            program = partial(_evaluate, static, passes, random.fold_in(key, rows.start))
+            program = partial(program, params=self.params, data=data)
+            each = np.arange(num), values | local, draws.conditionals
+            sums, y, constant = _in_blocks(program, each, self._at_once)
+            by_draw, by_row = {}, {}
+            for name in sites.data_dims:
+                log_p, error, loo = None, np.zeros(()), ()
+                if scored and name in sums:
+                    log_p, error, loo = _scores(sums[name], passes)
+                by_draw[name] = (log_p, y[name])
+                by_row[name] = (error, *constant[name], *loo)
+            parts.append((rows, jax.tree.map(np.asarray, (by_draw, by_row))))
         results = {}
         for name in sites.data_dims:
             of_draws = [by_draw[name] for _, (by_draw, _) in parts]
@@ -135,7 +145,7 @@ class PointwiseEvaluator:
             if not isinstance(a, jax.Array | np.ndarray) or a.shape[:1] != (total,):
                 return a
             part = a[start : start + size]
-            return _pad(jnp.asarray(part), size - len(part), 0)
+            return _pad(np.asarray(part), size - len(part), 0)
 
         kwargs = {n: rows(a) for n, a in call.kwargs.items()} if with_kwargs else call.kwargs
         return Call(tuple(map(rows, call.args)), kwargs)
@@ -159,26 +169,33 @@ class PointwiseEvaluator:
         return None
 
 
-def _pad(a: Array, count: int, axis: int) -> Array:
+def _pad(a: np.ndarray, count: int, axis: int) -> np.ndarray:
     """Append `count` copies of the last row."""
-    width = [(0, count if i == axis else 0) for i in range(a.ndim)]
-    return jnp.pad(a, width, mode="edge")
+    return np.pad(a, [(0, count if i == axis else 0) for i in range(a.ndim)], mode="edge")
 
 
-@partial(compiled, static_argnums=(0, 1))
+def _in_blocks(program: Any, each: Any, at_once: int) -> Any:
+    """Run a program of `at_once` draws for all draws; return its results on the host.
+
+    The last block is padded with the last draw, so that it shares the compilation.
+    """
+    num, parts, constant = len(each[0]), [], None
+    for start in range(0, num, at_once):
+        extra = max(0, start + at_once - num)
+        block = jax.tree.map(lambda a: _pad(a[start : start + at_once], extra, 0), each)  # noqa: B023
+        *by_draw, constant = jax.tree.map(np.asarray, program(block))
+        parts.append(by_draw)
+    return *jax.tree.map(lambda *a: np.concatenate(a)[:num], *parts), constant
+
+
+@partial(compiled, static_argnums=0)
 def _evaluate(
-    static: tuple[Partition, tuple[str, ...]], sizes: tuple[int, int], passes: Array, keys: Array,
-    values: dict[str, Array], conditionals: dict[str, Any], row_values: dict[str, Array],
+    static: tuple[Partition, tuple[str, ...], int], passes: Array, key: PRNGKey, each: Any,
     params: Params, data: CallArrays,
 ) -> Any:  # fmt: skip
-    """Evaluate the data sites given each draw, with its key.
-
-    By site: (log-likelihood, draws of y), [S, N, ...], and (Monte Carlo error, value, seen, LOO,
-    its correction, its bias), [N, ...].
-    """
-    partition, names = static
+    """Return sums over passes and a draw of y for each draw, and (value, seen), by site."""
+    partition, names, block = static  # passes that are evaluated together
     call = partition.join(data)
-    block, at_once = sizes  # passes and draws that are evaluated together
     # The number of passes is not static, so that all numbers share a compilation.
 
     def trace(key: PRNGKey, values: dict[str, Array], conditionals: dict[str, Any]) -> Any:
@@ -186,8 +203,7 @@ def _evaluate(
         model = handlers.substitute(handlers.seed(model, key), data=params)
         return handlers.trace(model).get_trace(*call.args, **call.kwargs)
 
-    def evaluate(inputs: Any) -> Any:
-        key, values, conditionals = inputs
+    def evaluate(key: PRNGKey, values: dict[str, Array], conditionals: dict[str, Any]) -> Any:
 
         def one_pass(key: PRNGKey) -> Any:
             key_model, key_draw = random.split(key)
@@ -215,19 +231,17 @@ def _evaluate(
         start = sums, {n: jnp.zeros(y.shape, y.dtype) for n, y in draws.items()}
         return lax.fori_loop(0, (passes + block - 1) // block, add_block, start)
 
-    inputs = (keys, values | row_values, conditionals)
-    sums, draws = _map_in_parts(evaluate, inputs, len(keys), at_once)
+    number, *inputs = each
+    inputs = (jax.vmap(partial(random.fold_in, key))(number), *inputs)
     sites = trace(*jax.tree.map(lambda a: a[0], inputs))
-    by_draw, by_row = {}, {}
-    for name, y in draws.items():
-        log_likelihood, error, loo = None, jnp.zeros(()), ()
-        if name in sums:
-            log_likelihood, squares = sums[name].log_mean(passes)
-            error = jnp.sqrt(jnp.mean(squares, axis=0))
-            loo = loo_bias(sums[name], passes)
-        by_draw[name] = (log_likelihood, y)
-        by_row[name] = (error, *_value_and_seen(sites[name]), *loo)
-    return by_draw, by_row
+    return *jax.vmap(evaluate)(*inputs), {n: _value_and_seen(sites[n]) for n in names}
+
+
+@jax.jit
+def _scores(sums: PassSums, passes: Array) -> tuple[Array, Array, tuple[Array, Array, Array]]:
+    """Return a site's log-likelihood given each draw, its error by row, and LOO."""
+    log_likelihood, squares = sums.log_mean(passes)
+    return log_likelihood, jnp.sqrt(jnp.mean(squares, axis=0)), loo_bias(sums, passes)
 
 
 def _joined(parts: Sequence[Any], counts: Sequence[int | None], axis: int) -> Any:
@@ -237,17 +251,6 @@ def _joined(parts: Sequence[Any], counts: Sequence[int | None], axis: int) -> An
     before = (slice(None),) * axis
     kept = [a[(*before, slice(count))] for a, count in zip(parts, counts, strict=True)]
     return np.concatenate(kept, axis=axis)
-
-
-def _map_in_parts(function: Any, inputs: Any, num: int, at_once: int) -> Any:
-    """Map over parts of equal size; `lax.map` would compile the remainder separately."""
-    if at_once >= num:
-        return jax.vmap(function)(inputs)
-    size = -(-num // (-(-num // at_once)))
-    extra = -num % size
-    rows = jnp.concatenate([jnp.arange(num), jnp.full(extra, num - 1)]).reshape(-1, size)
-    part = lambda rows: jax.vmap(function)(jax.tree.map(lambda a: a[rows], inputs))  # noqa: E731
-    return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[:num], lax.map(part, rows))
 
 
 def _value_and_seen(site: Any) -> tuple[Array | None, Array]:
