@@ -27,6 +27,7 @@ from jaxtyping import Array
 from numpyro import handlers, primitives
 
 from dgp_ppl._static_key import static_key, unchanged_arrays
+from dgp_ppl._waiting import Waiting
 
 _MOST_LETTERS = 60  # of an argument in a description
 
@@ -68,7 +69,8 @@ class compiled:  # noqa: N801 - a function like `jax.jit`
         self._in_turn, self._within = jax.jit(in_turn, **options), jax.jit(function, **options)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._program()(*args, **kwargs)
+        with Waiting():
+            return self._program()(*args, **kwargs)
 
     def trace(self, *args: Any, **kwargs: Any) -> ClosedJaxpr:
         """Return the traced program, which a call with such arguments shares."""

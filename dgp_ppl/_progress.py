@@ -10,6 +10,7 @@ from typing import Any
 from tqdm.auto import tqdm
 
 from dgp_ppl._checks import check_kind
+from dgp_ppl._waiting import Waiting
 
 
 class Progress(tqdm):  # pyright: ignore[reportGeneralTypeIssues] - tqdm chooses its base class
@@ -30,7 +31,8 @@ class Progress(tqdm):  # pyright: ignore[reportGeneralTypeIssues] - tqdm chooses
             desc=show if isinstance(show, str) else label, total=total, initial=done,
             unit=f" {unit}", disable=not show, **options,
         )  # fmt: skip
-        self._moved = threading.Event()
+        self._moved, self._waiting = threading.Event(), Waiting(tell=False)
+        self._waiting.__enter__()
         if show and is_live:
             threading.Thread(target=self._wait, daemon=True).start()
 
@@ -48,6 +50,8 @@ class Progress(tqdm):  # pyright: ignore[reportGeneralTypeIssues] - tqdm chooses
 
     def close(self) -> None:
         """End the bar."""
-        if hasattr(self, "_moved"):  # not if the arguments were refused
+        if hasattr(self, "_waiting"):  # not if the arguments were refused, or after the end
             self._moved.set()
+            self._waiting.__exit__()
+            del self._waiting
         super().close()

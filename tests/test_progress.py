@@ -1,11 +1,14 @@
 """Bars on terminals and in pipes."""
 
+import contextlib
 import io
 import sys
 import time
 
 import pytest
 
+from dgp_ppl import _waiting
+from dgp_ppl._partition import compiled
 from dgp_ppl._progress import Progress
 
 
@@ -43,3 +46,14 @@ def test_a_terminal_shows_how_long_the_first_program_compiles(monkeypatch):
     after = found.getvalue()
     time.sleep(1.1)
     assert found.getvalue() == after
+
+
+@pytest.mark.parametrize("bar", [None, True, False])
+def test_a_terminal_shows_how_long_a_program_compiles_without_a_bar(monkeypatch, bar):
+    monkeypatch.setattr(sys, "stderr", found := Terminal())
+    monkeypatch.setattr(_waiting, "_FIRST", 0.1)
+    with contextlib.nullcontext() if bar is None else Progress(bar, 10, "fit"):
+        compiled(lambda: time.sleep(0.5))()  # JAX traces it once
+        time.sleep(0.2)
+    assert ("dgp_ppl: compiling, 0 s" in found.getvalue()) == (bar is None)
+    assert bar or not found.getvalue().split("\r")[-1]

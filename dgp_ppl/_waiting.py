@@ -1,0 +1,42 @@
+"""What a terminal shows while a program compiles and no bar is there."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from typing import ClassVar
+
+_FIRST = 3.0  # seconds without a word
+
+
+class Waiting:
+    """Says on a terminal, after three seconds, for how long a program compiles or runs.
+
+    It is silent within another, such as a bar's, which does not `tell`; and in a user's threads.
+    """
+
+    others: ClassVar[int] = 0  # of the main thread, that have begun and not ended
+
+    def __init__(self, *, tell: bool = True) -> None:
+        self._tells = tell
+
+    def __enter__(self) -> None:
+        self._ended = threading.Event()
+        self._counts = threading.current_thread() is threading.main_thread()
+        if self._counts:
+            if self._tells and not Waiting.others and sys.stderr.isatty():
+                threading.Thread(target=self._tell, daemon=True).start()
+            Waiting.others += 1
+
+    def __exit__(self, *error: object) -> None:
+        Waiting.others -= self._counts
+        self._ended.set()
+
+    def _tell(self) -> None:
+        begin, text = time.monotonic(), ""
+        while not self._ended.wait(1.0 if text else _FIRST):
+            text = f"\rdgp_ppl: compiling, {time.monotonic() - begin:.0f} s"
+            print(text, end="", file=sys.stderr, flush=True)
+        if text:
+            print("\r" + " " * len(text) + "\r", end="", file=sys.stderr, flush=True)
