@@ -1,22 +1,25 @@
 """Fit a deep GP of GPyTorch to the splits of the UCI table, fit by fit; stop it, and it goes on.
 
-    DGP_PPL_DATA=... python benchmarks/tables/peers.py [--sets energy,concrete] [--splits 1]
+    DGP_PPL_DATA=... python benchmarks/tables/peers.py [--sets energy,concrete] [--splits 1] \
+        [--split-key dsdgp_test_index] [--steps 6000] [--records benchmarks/tables/peers.jsonl]
 
 Needs torch and gpytorch, in an environment of their own. The model is from GPyTorch's tutorial
 on deep GPs: a kernel and inducing inputs for each output, a learned linear mean in the hidden
 layer, Adam with a rate of 0.01. As in our rows there are two layers, M = 100, as many hidden
 outputs as inputs (at most 30), minibatches of 1,000 rows, 6,000 steps, and 100 passes of a
 prediction. Every fit has one thread. Appends lines to benchmarks/tables/peers.jsonl, which
-`render.py` reads.
+`render.py` reads. `--steps 1500,6000` records a fit at 1,500 steps, too: its rate is constant.
 """
 # pyright: reportMissingImports=false
 
 import argparse
 import datetime
+import itertools
 import json
 import math
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +31,7 @@ from gpytorch.variational import CholeskyVariationalDistribution, VariationalStr
 
 RECORDS = Path(__file__).with_name("peers.jsonl")
 SETS = ("energy", "concrete", "boston", "wine_red", "kin8nm", "power", "naval", "protein")
-M, STEPS, BATCH, RATE, PASSES, MOST_WIDTH = 100, 6000, 1000, 0.01, 100, 30
+M, BATCH, RATE, PASSES, MOST_WIDTH = 100, 1000, 0.01, 100, 30
 
 
 class Layer(DeepGPLayer):
@@ -69,11 +72,11 @@ class TwoLayers(DeepGP):
         return self.second(self.first(x))
 
 
-def measure(data: Path, split: int) -> dict[str, Any]:
-    """Fit and predict; returns the metrics."""
+def measure(data: Path, key: str, split: int, steps: list[int]) -> Iterator[dict[str, Any]]:
+    """Fit, and predict after each of these numbers of steps; yields the metrics."""
     arrays = np.load(data)
     x, y = arrays["X"], np.ravel(arrays["y"])
-    test = arrays["dsdgp_test_index"][split]
+    test = arrays[key][split]
     test = test[test >= 0]
     train = np.setdiff1d(np.arange(len(x)), test)
     center, scale = x[train].mean(0), x[train].std(0)
@@ -88,9 +91,10 @@ def measure(data: Path, split: int) -> dict[str, Any]:
     )
     optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
     rows, losses = torch.as_tensor(train), []
-    start = time.perf_counter()
-    with gpytorch.settings.num_likelihood_samples(1):
-        for _ in range(STEPS):
+    seconds = 0.0
+    for count in range(1, max(steps) + 1):
+        start = time.process_time()
+        with gpytorch.settings.num_likelihood_samples(1):
             few = len(train) <= BATCH
             batch = rows if few else rows[torch.randint(len(rows), (BATCH,))]
             optimizer.zero_grad()
@@ -98,44 +102,55 @@ def measure(data: Path, split: int) -> dict[str, Any]:
             loss.backward()
             optimizer.step()
             losses.append(loss.item())
-    seconds = time.perf_counter() - start
-    model.eval()
-    means, variances = [], []
-    with torch.no_grad(), gpytorch.settings.num_likelihood_samples(PASSES):
-        for part in inputs[test].split(400):
-            predicted = model.likelihood(model(part))
-            means.append(predicted.mean.numpy())
-            variances.append(predicted.variance.numpy())
-    # [passes, rows], in the units of y
-    mean = np.concatenate(means, 1).astype(float) * y_scale + y_center
-    variance = np.concatenate(variances, 1).astype(float) * y_scale**2
-    log_densities = -0.5 * ((y[test] - mean) ** 2 / variance + np.log(2 * math.pi * variance))
-    return {
-        "rmse": float(np.sqrt(np.mean((mean.mean(0) - y[test]) ** 2))),
-        "log_density": float(np.mean(np.logaddexp.reduce(log_densities, 0) - math.log(PASSES))),
-        "elbo_per_datum": -float(np.mean(losses[-100:])), "seconds": seconds,
-    }  # fmt: skip
+        seconds += time.process_time() - start
+        if count not in steps:
+            continue
+        model.eval()
+        means, variances = [], []
+        with torch.no_grad(), gpytorch.settings.num_likelihood_samples(PASSES):
+            for part in inputs[test].split(400):
+                predicted = model.likelihood(model(part))
+                means.append(predicted.mean.numpy())
+                variances.append(predicted.variance.numpy())
+        model.train()
+        # [passes, rows], in the units of y
+        mean = np.concatenate(means, 1).astype(float) * y_scale + y_center
+        variance = np.concatenate(variances, 1).astype(float) * y_scale**2
+        log_p = -0.5 * ((y[test] - mean) ** 2 / variance + np.log(2 * math.pi * variance))
+        yield {
+            "steps": count,
+            "rmse": float(np.sqrt(np.mean((mean.mean(0) - y[test]) ** 2))),
+            "log_density": float(np.mean(np.logaddexp.reduce(log_p, 0) - math.log(PASSES))),
+            "elbo_per_datum": -float(np.mean(losses[-100:])), "seconds": seconds,
+        }  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sets", default=",".join(SETS))
     parser.add_argument("--splits", type=int, default=1)
+    parser.add_argument("--split-key", default="dsdgp_test_index")
+    parser.add_argument("--steps", default="6000")
+    parser.add_argument("--records", type=Path, default=RECORDS)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    text = RECORDS.read_text() if RECORDS.exists() else ""
-    done = {(r["data"], r["split"]) for r in map(json.loads, text.splitlines())}
-    for split in range(args.splits):
-        for name in args.sets.split(","):
-            if (name, split) in done:
+    text = args.records.read_text() if args.records.exists() else ""
+    kept = map(json.loads, text.splitlines())
+    done = {(r["data"], r["split"], r.get("steps", 6000)) for r in kept}
+    steps = [int(n) for n in args.steps.split(",")]
+    for split, name in itertools.product(range(args.splits), args.sets.split(",")):
+        if (name, split, max(steps)) in done:
+            continue
+        data = Path(os.environ["DGP_PPL_DATA"]) / "uci" / f"{name}.npz"
+        for found in measure(data, args.split_key, split, steps):
+            if (name, split, found["steps"]) in done:
                 continue
             record = {
-                "row": "GPyTorch DGP L=2", "data": name, "split": split,
-                **measure(Path(os.environ["DGP_PPL_DATA"]) / "uci" / f"{name}.npz", split),
+                "row": "GPyTorch DGP L=2", "data": name, "split": split, **found,
                 "date": datetime.date.today().isoformat(),
                 "versions": {"torch": torch.__version__, "gpytorch": gpytorch.__version__},
             }  # fmt: skip
-            with RECORDS.open("a") as file:
+            with args.records.open("a") as file:
                 file.write(json.dumps(record) + "\n")
             print(record, flush=True)
 
