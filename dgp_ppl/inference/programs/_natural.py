@@ -21,8 +21,12 @@ _LEAST = 0.1  # a covariance grows at most tenfold in a step
 
 
 def gaussian_pairs(params: Params) -> dict[str, str]:
-    """Return the names of the means of Gaussians, and the names of their Cholesky factors."""
-    factors = {n: f"{n.removesuffix('loc')}scale_tril" for n in params if n.endswith("loc")}
+    """Return the names of the means of Gaussians, and the names of their Cholesky factors.
+
+    Other guides may transform factors of such names and shapes in another way.
+    """
+    found = [n for n in params if n == "auto_loc" or n.endswith(".v.loc")]
+    factors = {n: f"{n.removesuffix('loc')}scale_tril" for n in found}
     is_array = lambda a: isinstance(a, jax.Array | np.ndarray)  # noqa: E731 - not optax's mask
     return {n: factor for n, factor in factors.items() if is_array(params.get(factor))}
 
@@ -67,6 +71,10 @@ def _moves(loc: Array, raw: Array, by_loc: Array, by_raw: Array, size: Any) -> t
     means, L, dL = by_loc.reshape(M, -1).T, lower.reshape(-1, M, M), by_lower.reshape(-1, M, M)
     phi = jnp.tril(matmul(jnp.swapaxes(L, -1, -2), jnp.tril(dL)))
     H = (jnp.tril(phi, -1) + jnp.swapaxes(phi, -1, -2)) * (len(L) / len(means))  # of each column
+    if is_vector:  # the gradient is of a few draws: far from the optimum it is mostly noise
+        white = matmul(jnp.swapaxes(L, -1, -2), means[:, :, None])
+        far = jnp.sqrt(jnp.sum(jnp.square(H)) + jnp.sum(jnp.square(white)))
+        size = jnp.minimum(size, 1 / jnp.maximum(far, 1e-30))
     eye = jnp.eye(M, dtype=L.dtype)[None]
     # B may have negative eigenvalues, if the likelihood is not log-concave or G is noisy. Then take
     # a smaller step of a second-order form, (I + (I + g H)²) / 2, whose eigenvalues are above 1/2.

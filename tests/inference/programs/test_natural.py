@@ -10,6 +10,7 @@ import numpyro.distributions as dist
 import optax
 import pytest
 from jax import random
+from numpyro.distributions import biject_to, constraints
 from numpyro.infer import SVI, Trace_ELBO, TraceMeanField_ELBO
 from numpyro.infer.autoguide import AutoMultivariateNormal
 
@@ -21,6 +22,7 @@ from dgp_ppl.inference.programs._natural import natural_gradient
 from dgp_ppl.inference.svi._setup import Problem, guide_optimizer
 
 KEY = random.key(0)
+scaled_unit_lower: Any = biject_to(constraints.scaled_unit_lower_cholesky)
 X = random.normal(KEY, (40, 2))
 Y = jnp.sin(2 * X[:, 0]) + 0.1 * random.normal(random.key(1), (40,))
 Z = X[:6]
@@ -66,16 +68,35 @@ def test_numpyros_gaussian_guide_reaches_the_exact_posterior():
 
 @pytest.mark.parametrize("size", [1e-3, 1.0, 1e6])
 def test_any_gradient_leaves_a_covariance_that_grew_tenfold_at_most(size):
-    params = {"loc": jnp.zeros((5, 2)), "scale_tril": jnp.zeros((2, 5, 5))}
+    params = {"l1.v.loc": jnp.zeros((5, 2)), "l1.v.scale_tril": jnp.zeros((2, 5, 5))}
     grads = jax.tree.map(lambda a: size * random.normal(KEY, a.shape), params)
     optimizer = natural_gradient(lambda count: 0.5)
     moves: Any = jax.jit(optimizer.update)(grads, optimizer.init(params), params)[0]
-    lower = np.tril(moves["scale_tril"], -1)
-    lower += np.exp(np.diagonal(moves["scale_tril"], axis1=1, axis2=2))[:, :, None] * np.eye(5)
+    lower = np.tril(moves["l1.v.scale_tril"], -1)
+    lower += np.exp(np.diagonal(moves["l1.v.scale_tril"], axis1=1, axis2=2))[:, :, None] * np.eye(5)
     eigenvalues = np.linalg.eigvalsh(lower @ lower.swapaxes(1, 2))
-    assert np.isfinite(moves["loc"]).all()
+    assert np.isfinite(moves["l1.v.loc"]).all()
     assert (eigenvalues > 0).all()
     assert eigenvalues.max() < 20
+
+
+def test_noise_moves_numpyros_guide_by_few_standard_deviations():
+    params = {"auto_loc": jnp.zeros(5), "auto_scale_tril": jnp.zeros(15)}
+    grads = jax.tree.map(lambda a: 1e6 * random.normal(KEY, a.shape), params)
+    optimizer = natural_gradient(lambda count: 0.5)
+    moves: Any = optimizer.update(grads, optimizer.init(params), params)[0]
+    begun, ended = map(scaled_unit_lower, (params["auto_scale_tril"], moves["auto_scale_tril"]))
+    assert 0 < jnp.linalg.norm(jnp.linalg.solve(begun, moves["auto_loc"])) < 4
+    change = jnp.linalg.solve(begun, ended)
+    assert jnp.linalg.slogdet(change @ change.T)[1] > -jnp.log(2.0) * 5
+
+
+def test_gaussians_of_other_guides_move_by_adam():
+    params = {"w_loc": jnp.zeros(3), "w_scale_tril": jnp.zeros(6)}  # perhaps lower_cholesky
+    optimizer = natural_adam(0.1, 100)
+    grads = jax.tree.map(jnp.ones_like, params)
+    moves: Any = optimizer.update(grads, optimizer.init(params), params)[0]
+    assert all(np.allclose(a, -0.1) for a in moves.values())
 
 
 def test_fit_gives_natural_steps_of_the_bound_to_observed_layers_with_full_covariances():
