@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from functools import lru_cache, partial, wraps
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array
 
+from dgp_ppl._checks import check_count, check_positive
 from dgp_ppl._typing import Params
 from dgp_ppl.inference.programs._natural import gaussian_pairs, natural_gradient
 
@@ -151,9 +152,8 @@ def default_optimizer(
     return optax.partition(parts, label)
 
 
-@_recorded
 def natural_adam(
-    learning_rate: float, steps: int, slow: frozenset[str] = frozenset(), *, step_size: float = 0.5
+    learning_rate: float, steps: int, slow: Iterable[str] = (), *, step_size: float = 0.5
 ) -> Any:
     """Make `default_optimizer` with natural steps for all Gaussians, such as for stock SVI.
 
@@ -172,7 +172,11 @@ def natural_adam(
     Source: Salimbeni et al. (2018), "Natural gradients in practice: non-conjugate variational
     inference in Gaussian process models".
     """
-    return default_optimizer(learning_rate, steps, slow, natural=None, step_size=step_size)
+    check_positive("natural_adam", "learning_rate", learning_rate)
+    check_count("natural_adam", "steps", steps)
+    check_positive("natural_adam", "step_size", step_size, most=1)
+    rate, size, names = float(learning_rate), float(step_size), frozenset(slow)
+    return default_optimizer(rate, steps, names, natural=None, step_size=size)
 
 
 @_recorded

@@ -117,6 +117,17 @@ def test_fit_gives_natural_steps_of_the_bound_to_observed_layers_with_full_covar
         assert {n for n in first if n.endswith("loc")} == by_adam
 
 
+def test_the_arguments_of_natural_adam_are_checked():
+    assert natural_adam(jnp.float32(0.5), 10, ["b", "a"]) is natural_adam(0.5, 10, {"a", "b"})
+    for args, options, message in (
+        ((-0.1, 10), {}, "learning_rate is -0.1, wanted a positive number"),
+        ((0.1, 0), {}, "steps is 0, wanted at least 1"),
+        ((0.1, 10), {"step_size": 2}, "step_size is 2, wanted a positive number, at most 1"),
+    ):
+        with pytest.raises(ValueError, match=f"natural_adam: {message}"):
+            natural_adam(*args, **options)
+
+
 def test_steps_in_minibatches_are_smaller():
     def change(**options):
         optimizer = Problem.set_up(
