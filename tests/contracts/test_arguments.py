@@ -7,6 +7,7 @@ import warnings
 from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -19,6 +20,7 @@ from support.helpers import KEY
 
 import dgp_ppl as dgp
 from dgp_ppl import initialize, kernels, means, models
+from dgp_ppl.inference import minimize
 from dgp_ppl.inference.programs._data import check_data
 from dgp_ppl.models import svgp
 
@@ -249,6 +251,14 @@ def bad_arguments():
         ("run_mcmc: init_params has .'w'., wanted some of .'l1.v'.", lambda: sample({"w": 1.0})),
         ("init_params.'l1.v'. holds .* wanted numbers", lambda: sample({"l1.v": "a"})),
         ("init_params is 3, wanted a dict of unconstrained", lambda: sample(3)),
+        ("fit: it is traced by jax.jit, vmap or grad, wanted", lambda: jax.jit(fit_to)()),
+        ("minimize: it is traced by", lambda: jax.vmap(lambda y: minimize(KEY, svgp, None, y))(X)),
+        ("fit: param 'b' holds integers or booleans, .* wanted floats, such as numpyro.param.'b', ",
+         lambda: fit_to(model=lambda *_, **__: numpyro.param("b", 1))),
+        ("keys is a list, wanted keys, such as jax.random.split",
+         lambda: dgp.fit_many([KEY], svgp, SHALLOW, X, Y, z=Z)),  # type: ignore
+        ("num_rows is no array .*inhomogeneous", lambda: dgp.fit_many(
+            KEY[None], svgp, SHALLOW, X, Y, z=Z, num_rows=[[1], [1, 2]])),  # type: ignore
         ("fit_many: each is 3, wanted a tuple of names",
          lambda: dgp.fit_many(KEY[None], svgp, SHALLOW, X, Y, z=Z, each=THREE)),
         ("array 0 holds complex numbers", lambda: dgp.Rows.from_arrays(np.ones((3, 1)) + 1j)),

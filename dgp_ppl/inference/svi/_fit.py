@@ -47,6 +47,7 @@ from dgp_ppl.inference.svi._setup import (
     checked_loss,
     checked_steps,
     non_finite_loss,
+    refuse_tracing,
 )
 
 __all__ = ["evaluate", "fit", "fit_program"]
@@ -147,6 +148,7 @@ def fit(
             data; for `Rows` without a `batch_size` or with a mesh, or a model with a latent site
             for each row.
     """
+    refuse_tracing("fit", key, args, kwargs)
     check_key("fit", key)
     steps = checked_steps("fit", steps, guide, optimizer, loss)
     check_counts("fit", every=every, restarts=restarts)

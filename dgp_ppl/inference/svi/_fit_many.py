@@ -14,7 +14,7 @@ import numpy as np
 from jax import random
 from numpyro.infer.elbo import ELBO
 
-from dgp_ppl._checks import check_key, check_kind, check_program, checked_call, short_list
+from dgp_ppl._checks import as_array, check_key, check_kind, check_program, checked_call, short_list
 from dgp_ppl._errors import Interrupted
 from dgp_ppl._partition import Call, Partition, call_signature
 from dgp_ppl._typing import Model, PRNGKey
@@ -28,6 +28,7 @@ from dgp_ppl.inference.svi._setup import (
     bound_loss,
     checked_steps,
     non_finite_loss,
+    refuse_tracing,
 )
 
 
@@ -88,6 +89,7 @@ def fit_many(
         ValueError: if there is no key, `each` names an argument that is not there, or one without
             R values; and as in `fit`.
     """
+    refuse_tracing("fit_many", keys, args, kwargs)
     check_kind("fit_many", "each", each, list | tuple, "a tuple of names of arguments")
     fits, _ = _run(
         "fit_many", keys, model, guide, checked_call("fit_many", model, guide, args, kwargs),
@@ -178,6 +180,9 @@ def _run(
 
 
 def _number_of_keys(caller: str, keys: PRNGKey) -> int:
+    check_kind(
+        caller, "keys", keys, jax.Array | np.ndarray, "keys, such as jax.random.split(key, 4)"
+    )
     typed = hasattr(keys, "dtype") and jnp.issubdtype(keys.dtype, jax.dtypes.prng_key)
     shape = jnp.shape(keys)
     if len(shape) != (1 if typed else 2) or not shape[0]:
@@ -191,7 +196,7 @@ def _number_of_keys(caller: str, keys: PRNGKey) -> int:
 
 def _checked_num_rows(caller: str, num_rows: Any, num: int, most: int) -> np.ndarray:
     """Return the numbers of rows of padded data, [R]."""
-    found = np.asarray(num_rows)
+    found = as_array(caller, "num_rows", num_rows)
     is_whole = np.issubdtype(found.dtype, np.integer)
     if found.shape != (num,) or not is_whole or found.min() < 1 or found.max() > most:
         raise ValueError(

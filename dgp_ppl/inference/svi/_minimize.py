@@ -26,7 +26,7 @@ from dgp_ppl.core._minibatch import padded
 from dgp_ppl.inference.svi._choice import first_states
 from dgp_ppl.inference.svi._loop import Failure, TrainingLoop
 from dgp_ppl.inference.svi._result import FitResult
-from dgp_ppl.inference.svi._setup import Problem, Start, non_finite_loss
+from dgp_ppl.inference.svi._setup import Problem, Start, non_finite_loss, refuse_tracing
 from dgp_ppl.linalg._precision import double, single
 
 __all__ = ["minimize"]
@@ -82,6 +82,7 @@ def minimize(
 
     Source: Byrd, Lu, Nocedal & Zhu (1995); SciPy's implementation.
     """
+    refuse_tracing("minimize", key, args, kwargs)
     check_key("minimize", key)
     check_count("minimize", "steps", steps)
     begun, interrupt = time.perf_counter(), None

@@ -17,7 +17,14 @@ from numpyro.infer import TraceMeanField_ELBO
 from numpyro.infer.elbo import ELBO, RenyiELBO
 from numpyro.optim import _NumPyroOptim
 
-from dgp_ppl._checks import check_count, check_kind, check_positive, params_of, short_list
+from dgp_ppl._checks import (
+    check_count,
+    check_kind,
+    check_positive,
+    is_traced,
+    params_of,
+    short_list,
+)
 from dgp_ppl._errors import NonFiniteLossError
 from dgp_ppl._partition import Call, CallArrays
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
@@ -32,7 +39,7 @@ from dgp_ppl.likelihoods import Observed
 
 __all__ = [
     "Problem", "Start", "bound_loss", "checked_loss", "guide_optimizer", "non_finite_loss",
-    "warn_if_stuck",
+    "refuse_tracing", "warn_if_stuck",
 ]  # fmt: skip
 
 Start = Fitted | Params | None
@@ -78,6 +85,12 @@ class Problem:
         wanted = "an optax optimiser, such as optax.adam(0.01), or None"
         check_kind(caller, "optimizer", optimizer, _OPTIMIZERS, wanted)
         call, sites = check_data(caller, model, call)
+        whole = [n for n, s in sites.items() if s["type"] == "param" and _is_whole(s["value"])]
+        if whole:
+            raise TypeError(
+                f"{caller}: param {whole[0]!r} holds integers or booleans, which have no gradient, "
+                f"wanted floats, such as numpyro.param({whole[0]!r}, 1.0)"
+            )
         set_up_guide(key, guide, call, model, sites)
         # A NumPyro result is a tuple too.
         entries: Any = start
@@ -101,6 +114,19 @@ class Problem:
         loop = training_loop(partition, optimizer, checked_loss(caller, guide, loss) or default)
         check_rows = row_check(caller, model, call, sites)
         return Problem(loop, data, optimizer, _num_rows(sites), starts, check_rows)
+
+
+def refuse_tracing(caller: str, *arguments: Any) -> None:
+    """Raise if JAX traces the caller: a fit steps, looks at its losses, and steps on."""
+    if is_traced(jnp.zeros(()), arguments):
+        raise TypeError(
+            f"{caller}: it is traced by jax.jit, vmap or grad, wanted a call outside of them; it "
+            "compiles itself; for many fits in one program: dgp_ppl.fit_many"
+        )
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) or not jnp.issubdtype(getattr(value, "dtype", float), jnp.inexact)
 
 
 def _is_bound(loss: ELBO | None) -> bool:
