@@ -31,8 +31,14 @@ class DeepGPClassifier(ClassifierMixin, DeepGPEstimator):
     """
 
     def _targets(self, y: np.ndarray) -> tuple[np.ndarray, str, int]:
-        check_classification_targets(y)
-        self.classes_, numbers = np.unique(y, return_inverse=True)
+        try:
+            check_classification_targets(y)
+            self.classes_, numbers = np.unique(y, return_inverse=True)
+        except TypeError as error:
+            raise ValueError(
+                f"DeepGPClassifier: y has classes that cannot be sorted ({error}), wanted numbers, "
+                "or text: fill in None, and make all classes text"
+            ) from None
         num = len(self.classes_)
         if num < 2:
             raise ValueError(

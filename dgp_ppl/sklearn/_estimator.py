@@ -197,7 +197,7 @@ class DeepGPEstimator(BaseEstimator):
                 )
         try:
             found = validate_data(self, X, dtype=np.float64, **options)
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             text = str(error)
             if columns := _text_columns(X):
                 text = (
@@ -220,7 +220,7 @@ class DeepGPEstimator(BaseEstimator):
 def _text_columns(X: Any) -> list[Any]:
     """Return the names of a data frame's columns that NumPy cannot convert to numbers."""
     found = []
-    for name in getattr(X, "columns", ()):
+    for name in getattr(X, "column_names", getattr(X, "columns", ())):
         try:
             np.asarray(X[name]).astype(np.float64)
         except (TypeError, ValueError):

@@ -49,6 +49,7 @@ def test_errors():
             getattr(DeepGPClassifier(), method)(X)
     for options, y, message in (
         ({}, ["a"] * len(X), "y has one class, 'a', wanted at least two"),
+        ({}, np.array(["a", None] * 6, object), "y has classes that cannot be sorted .*None"),
         ({}, X[:, 0], "Unknown label type: continuous"),
         ({}, np.zeros((len(X), 2)), "y should be a 1d array"),
         ({"method": "sgpr"}, X[:, 0] > 0, "'sgpr', which needs Gaussian noise, wanted one of"),

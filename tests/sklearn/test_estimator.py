@@ -6,6 +6,7 @@ import pickle
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from sklearn.base import clone
 from sklearn.model_selection import cross_val_predict
@@ -91,9 +92,12 @@ def test_wrong_parameters_are_named():
 
 def test_data_that_cannot_be_used_are_one_line():
     frame = pd.DataFrame({"area": X[:, 0], "colour": ["red", "blue"] * 6})
+    dates = frame[["area"]].assign(day=pd.date_range("2026", periods=12))
     holes = np.where(X > 1.5, np.nan, X)
     for x, y, message in (
         (frame, Y, r"X has text in 'colour' .* OneHotEncoder .* dgp_ppl\.datasets\.Preprocessor"),
+        (pa.Table.from_pandas(frame), Y, r"X has text in 'colour' .* OneHotEncoder"),
+        (dates, Y, "The DType .*DateTime64"),
         (1e30 * X / 2, Y, r"X has values up to 1e\+30, wanted at most"),
         (X + 1j, Y, "Complex data not supported"),
         (X, Y + 1j, "Complex data not supported"),

@@ -130,7 +130,7 @@ def test_errors_of_targets():
 def test_errors_of_predictions(gp, x):
     with pytest.raises(NotFittedError):
         DeepGPRegressor().predict(x)
-    for levels in ([0.0, 0.5], 1.0, [[0.5]]):
+    for levels in ([0.0, 0.5], 1.0, [[0.5]], []):
         with pytest.raises(ValueError, match=r"quantiles is .* wanted levels strictly between"):
             gp.predict(x, quantiles=levels)
     with pytest.raises(ValueError, match="X has 2 features, but DeepGPRegressor is expecting 1"):
