@@ -123,13 +123,12 @@ def _inverse_by_products(L: Float[Array, "M M"]) -> Float[Array, "M M"]:
 
 def _inverse_by_masks(L: Float[Array, "B M M"]) -> Float[Array, "B M M"]:
     """Invert small matrices: from inverses X of blocks to blocks of twice the size, X - X C X."""
-    i = np.arange(L.shape[-1])  # masks of NumPy are constants, which need no compilation
-    inverse = jnp.eye(len(i), dtype=L.dtype)[None] / jnp.diagonal(L, axis1=-2, axis2=-1)[..., None]
-    size = 1
-    while size < len(i):
-        is_second = (i // size) % 2 == 1
-        same = i[:, None] // (2 * size) == i[None] // (2 * size)
-        below = jnp.where((same & is_second[:, None] & ~is_second[None])[None], L, 0.0)
-        inverse = inverse - matmul(inverse, matmul(below, inverse))
-        size *= 2
-    return inverse
+    i = np.arange(L.shape[-1])
+    start = jnp.eye(len(i), dtype=L.dtype)[None] / jnp.diagonal(L, axis1=-2, axis2=-1)[..., None]
+
+    def double(level: Array, inverse: Array) -> Array:
+        number = i >> level  # of the block of each row
+        below = (number[:, None] == number[None] + 1) & (number[:, None] & 1 == 1)
+        return inverse - matmul(inverse, matmul(jnp.where(below[None], L, 0.0), inverse))
+
+    return lax.fori_loop(0, (len(i) - 1).bit_length(), double, start)  # compiled once for all sizes
