@@ -37,6 +37,7 @@ from dgp_ppl._partition import ComparedByFields
 from dgp_ppl.persistence._archive import ArchiveReader, array_bytes, read_array
 from dgp_ppl.persistence._trust import check_origin, is_of_python, names_in
 
+_MOST_BITS = 10_000  # Python refuses to write many more digits
 _BY_ARGUMENTS = (ComparedByFields, AutoGuide)
 _CURE = "take the version of the file's record, or save the fit again"
 _BY_FIELDS = (Distribution, Transform, constraints.Constraint, Messenger, Reparam)
@@ -51,6 +52,8 @@ class Encoder:
 
     def encode(self, value: Any, name: str) -> Any:
         """Return a value as JSON; errors call it by `name`, such as ``kernel[1]``."""
+        if type(value) is int and value.bit_length() > _MOST_BITS:
+            raise TypeError(f"save: {name} is an integer of over {_MOST_BITS} bits, wanted a float")
         if value is None or type(value) in (bool, int, str):
             return value
         if type(value) is float:

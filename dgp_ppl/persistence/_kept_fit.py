@@ -17,7 +17,7 @@ from numpyro import handlers
 from numpyro.infer.autoguide import AutoGuide
 
 from dgp_ppl._checks import check_kind, check_program, params_of, short_list
-from dgp_ppl._errors import one_line, printable
+from dgp_ppl._errors import DataError, one_line, printable
 from dgp_ppl._files import fingerprint, versions
 from dgp_ppl._partition import TRACING, call_signature
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
@@ -128,7 +128,12 @@ class KeptFit:
         if isinstance(chains, Chains):  # the kernel's state belongs to the run
             chains = dataclasses.replace(chains, state=None)
         values = {n: getattr(self, n) for n in _ENCODED} | {"posterior_samples": chains}
-        content = {n: encoder.encode(v, n) for n, v in values.items()}
+        try:
+            content = {n: encoder.encode(v, n) for n, v in values.items()}
+        except RecursionError:
+            raise TypeError(
+                "save: an argument holds itself, or is nested too deeply; wanted a tree of arrays"
+            ) from None
         plain = {n: _checked_json(n, getattr(self, n)) for n in PLAIN}
         record = {"versions": versions(), "model": _name(self.model), **plain, "content": content}
         write_archive(path, KIND, FORMAT, record, encoder.members)
@@ -216,6 +221,7 @@ def save(
         ("standardizer", standardizer, Standardizer | None, "a Standardizer"),
     ):
         check_kind("save", name, value, kinds, wanted)
+    _check_null("save", path)
     check_program("save", "model", model)
     if guide is not None:
         check_program("save", "guide", guide)
@@ -284,6 +290,7 @@ def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> KeptFit:
             saved in float64 and JAX runs in float32.
     """
     check_kind("load", "path", path, str | os.PathLike, "the path of a file of save")
+    _check_null("load", path)
     if isinstance(trusted, str):
         raise TypeError(f"load: trusted is {trusted!r}, wanted a list of modules: [{trusted!r}]")
     archive = ArchiveReader(path)
@@ -297,6 +304,11 @@ def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> KeptFit:
         kept = KeptFit(**content, **plain, versions=record["versions"])
         _ = repr(kept)  # fails if its parts are of other types
     return kept
+
+
+def _check_null(caller: str, path: str | os.PathLike[str]) -> None:
+    if "\0" in str(path):
+        raise DataError(f"{caller}: path {str(path)!r} has a null byte, wanted the path of a file")
 
 
 def _check_arguments(model: Model, kwargs: dict[str, Any]) -> None:

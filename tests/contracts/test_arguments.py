@@ -115,7 +115,8 @@ def sample(init_params):
 
 def bad_arguments():
     """Yield what must be said of an argument, and the call that has it."""
-    fit = shallow(4)
+    fit, own = shallow(4), []
+    own.append(own)
 
     def predict(x=X, **options):
         given = {"guide": SHALLOW, "params": fit, "x": x, "z": Z} | options
@@ -292,6 +293,10 @@ def bad_arguments():
         ("save: data holds no arrays", lambda: dgp.save("a", svgp, SHALLOW, fit, data=[KEY])),
         ("columns is a str, wanted a", lambda: dgp.save("a", svgp, SHALLOW, fit, columns="ab")),
         ("save: model is 3, wanted a NumPyro", lambda: dgp.save("a", THREE, SHALLOW, fit)),
+        ("save: path 'a.x00' has a null byte", lambda: dgp.save("a\0", svgp, SHALLOW, fit)),
+        ("load: path 'a.x00' has a null byte", lambda: dgp.load("a\0")),
+        ("save: an argument holds itself", lambda: dgp.save("a", svgp, SHALLOW, fit, z=own)),
+        ("'z'. is an integer of over", lambda: dgp.save("a", svgp, SHALLOW, fit, z=10**6000)),
         ("load: path is 3, wanted the path", lambda: dgp.load(THREE)),
     )  # fmt: skip
 
