@@ -54,6 +54,19 @@ def test_exact_gradients_are_exact_at_any_stable_step():
         np.testing.assert_allclose(found, wide, rtol=1e-6, atol=1e-9)
 
 
+def test_an_euler_step_is_chen_et_als():
+    """Their equation 15, for the energy x² / 2."""
+    h, friction = 0.3, 0.2
+
+    def step(x, r, e):
+        new = langevin_step("euler", friction, x, r, e, h, 0.0, lambda q: (q, None))
+        return jnp.stack([new.position, new.momentum])
+
+    found = jnp.stack(jax.jacobian(step, argnums=(0, 1, 2))(0.0, 0.0, 0.0), axis=1)
+    noise = np.sqrt(2 * friction)
+    np.testing.assert_allclose(found, [[1, h, 0], [-h, 1 - friction - h**2, noise]], rtol=1e-12)
+
+
 def test_noise_of_separate_coordinates_is_corrected():
     """Whether or not the coordinates of the target are correlated."""
     for noise in (0.1, 1.0, 3.0):
