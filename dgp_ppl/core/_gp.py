@@ -275,8 +275,6 @@ class RandomFunction:
         # NumPyro wants a name of its own for each site, so the noise of further calls is numbered.
         name = f"{self.name}.eps" + (f"_{self._noises}" if self._noises else "")
         self._noises += 1
-        if self.guided:
-            return random.normal(_key(name), shape, x.dtype)
         infer: dict[str, Any] = {"is_auxiliary": True, NOISE_OF: self.site}
         own, plates = shape, [p for p in primitives._PYRO_STACK if isinstance(p, numpyro.plate)]
         rows = next((p.subsample_size for p in plates if p.dim == -1), 1)
@@ -285,8 +283,12 @@ class RandomFunction:
                 infer["block_plates"] = {p.name for p in plates}
             else:
                 own = (rows, len(x) // rows, *shape[1:])
-        normal = dist.Normal(0, 1).expand(own).to_event(len(own) - 1)
-        noise: Any = numpyro.sample(name, normal, infer=infer)
+        noise: Any = _apply_handlers("unit_noise", lambda *_: None, own, rows == own[0], x.dtype)
+        if noise is None and self.guided:
+            return random.normal(_key(name), shape, x.dtype)
+        if noise is None:
+            normal = dist.Normal(0, 1).expand(own).to_event(len(own) - 1)
+            noise = numpyro.sample(name, normal, infer=infer)
         if jnp.shape(noise)[-len(own) :] != own:
             raise ValueError(
                 f"gp({self.name!r}): the site {name!r} has values of shape {jnp.shape(noise)}, "

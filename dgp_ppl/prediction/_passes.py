@@ -21,6 +21,7 @@ from dgp_ppl.inference.programs._handlers import Sites, data_plates, survey
 from dgp_ppl.inference.runs._blocks import PassProgram
 from dgp_ppl.likelihoods import Mixture, Observed
 from dgp_ppl.linalg._precision import in_precision_of_argument
+from dgp_ppl.prediction._noise import SpreadNoise
 
 __all__ = ["ForwardPass", "function_passes", "predictive_passes"]
 
@@ -59,11 +60,13 @@ class ForwardPass:
         *,
         row: ArrayLike = 0,
         mode: Any = None,
+        spread: tuple[PRNGKey, Array] | None = None,
     ) -> Sites:
         """Return the sites of the model at x in the pass with this key.
 
         `draws` of latent sites replace the guide's. The number of the first row, `row`, selects the
         rows' unit noise. With a `mode` each layer is drawn as one function: see `function_draws`.
+        With a key of all passes and a point of this pass, `spread`, it is `SpreadNoise`.
         """
         call = self.partition.join(data)
         call = Call((x, *call.args), call.kwargs)
@@ -72,6 +75,8 @@ class ForwardPass:
         model = handlers.seed(self.partition.model, random.fold_in(key_noise, row))
         if mode is not None:
             model = function_draws(model, mode)
+        if spread is not None:
+            model = SpreadNoise(model, random.fold_in(spread[0], row), spread[1])
         if self.partition.guide is not None:
             guide = self.partition.guide_with(data)
             if isinstance(guide, LayerGuide):  # latent sites of the data plate keep their prior
@@ -107,23 +112,29 @@ class ForwardPass:
         return handlers.trace(model).get_trace(*call.args, **call.kwargs)
 
 
-@in_precision_of_argument(3)  # params
+@in_precision_of_argument(4)  # params
 @partial(compiled, static_argnums=0)
 def predictive_passes(
     forward_pass: ForwardPass,
-    keys: Array,
+    key: PRNGKey,
+    passes: tuple[Array, Array],
     draws: dict[str, Array],
     params: Params,
     data: CallArrays,
     x: Array,
     row: ArrayLike,
 ) -> Mixture:
-    """Return the distributions of y at x, one pass for each key: stacked mixtures, [S, ...]."""
+    """Return the distributions of y at x: stacked mixtures, [S, ...].
 
-    def one(key: PRNGKey, draw: dict[str, Array]) -> Mixture:
-        return forward_pass.distribution(key, draw, params, data, x, row=row).predictive()
+    `passes` are the key of each pass, and its point for `SpreadNoise`.
+    """
 
-    return jax.vmap(one)(keys, draws)
+    def one(own: tuple[PRNGKey, Array], draw: dict[str, Array]) -> Mixture:
+        spread = key, own[1].astype(x.dtype)
+        found = forward_pass.distribution(own[0], draw, params, data, x, row=row, spread=spread)
+        return found.predictive()
+
+    return jax.vmap(one)(passes, draws)
 
 
 @in_precision_of_argument(2)

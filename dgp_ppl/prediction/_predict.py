@@ -54,9 +54,10 @@ def predict(
     """Return the posterior predictive distribution of a model at new inputs.
 
     Each of `num_samples` passes draws the hidden layers and keeps the last layer's Gaussian in
-    closed form. The prediction is therefore a mixture of `num_samples` distributions of y. Nothing
-    is computed before it is needed, and rows are processed in chunks of few sizes, for each of
-    which a program is compiled once::
+    closed form. The prediction is therefore a mixture of `num_samples` distributions of y. The
+    hidden layers' noise is spread evenly over the passes, which lowers the error of the mixture.
+    Nothing is computed before it is needed, and rows are processed in chunks of few sizes, for each
+    of which a program is compiled once::
 
         p = dgp.predict(key, model, guide, fit.params, x_test)
         p.mean, p.interval(0.9), p.log_prob(y_test)

@@ -8,6 +8,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from jax import random
 from numpyro import handlers
 from scipy import stats
 from support.helpers import (
@@ -30,6 +31,7 @@ import dgp_ppl as dgp
 from dgp_ppl import kernels, metrics
 from dgp_ppl.models import deep_gp, optimal_inducing, svgp
 from dgp_ppl.prediction import _functionals
+from dgp_ppl.prediction._noise import SpreadNoise, spread_points
 
 X, Y = regression()
 
@@ -283,6 +285,27 @@ def test_the_passes_average_to_the_doubly_stochastic_prediction():
         density += weight * stats.norm(f_mean, np.sqrt(f_var + 0.3**2)).pdf(Y_TEST)
     assert_mean(loc, mean)
     assert_mean(stats.norm(loc, scale).pdf(Y_TEST), density)
+
+    few, _ = components(deep(num_samples=64))  # spread noise: random noise has an error of 1
+    errors = (few.mean(axis=0) - mean) / (few.std(axis=0) / np.sqrt(64))
+    assert np.sqrt(np.mean(errors**2)) < 0.25
+
+
+@pytest.mark.parametrize("points", [1, 2])
+def test_spread_noise_is_normal_and_independent_within_a_row(points):
+    """Over keys of a single pass, also between the points of a row, and between rows."""
+
+    def model():
+        f = dgp.gp("f", kernels.SquaredExponential(1.0, 1.0), jnp.zeros((1, 1)), out=2)
+        with numpyro.plate("data", 3):
+            return f.unit_noise(jnp.zeros((3 * points, 1)))
+
+    def one(key):
+        return SpreadNoise(handlers.seed(model, key), key, jnp.asarray(spread_points(7)[6]))()
+
+    draws = jax.vmap(one)(random.split(KEY, 2000)).reshape(2000, -1)
+    assert_covariance(draws, np.eye(6 * points))
+    assert stats.kstest(np.ravel(draws), "norm").pvalue > 1e-3
 
 
 def test_rows_of_different_chunks_have_noise_of_their_own():
