@@ -55,9 +55,10 @@ def fit_many(
         fits = dgp.fit_many(random.split(key, 5), model, guide, xs, ys, z=zs, each=("x", "y", "z"))
         predictions = [dgp.predict(key, model, guide, f, x_test, z=z) for f, z in zip(fits, zs)]
 
-    Each fit equals a call of `fit` with the same key, up to rounding. On a GPU many small fits take
-    the time of a few. On a CPU they take as long as one after the other. A fit that fails does not
-    stop the other fits.
+    Each fit equals a call of `fit` with the same key, up to rounding and what Adam makes of it: its
+    first steps have the sign of a gradient, even where that is zero but for rounding. On a GPU many
+    small fits take the time of a few. On a CPU they take as long as one after the other. A fit that
+    fails does not stop the other fits.
 
     Args:
         keys: random keys, one for each of the R fits.

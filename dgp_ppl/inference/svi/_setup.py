@@ -14,6 +14,7 @@ import optax
 from jax.example_libraries import optimizers
 from numpyro.distributions import constraints
 from numpyro.infer import TraceMeanField_ELBO
+from numpyro.infer.autoguide import AutoGuide
 from numpyro.infer.elbo import ELBO, RenyiELBO
 from numpyro.optim import _NumPyroOptim
 
@@ -31,6 +32,7 @@ from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference._params import set_up_guide
 from dgp_ppl.inference.guides import LayerGuide
 from dgp_ppl.inference.programs._data import RowCheck, check_data, explain_data, row_check
+from dgp_ppl.inference.programs._handlers import Sites, survey
 from dgp_ppl.inference.programs._optimizer import default_optimizer
 from dgp_ppl.inference.programs._rows import split_padded
 from dgp_ppl.inference.svi._feed import at_step
@@ -92,6 +94,8 @@ class Problem:
                 f"wanted floats, such as numpyro.param({whole[0]!r}, 1.0)"
             )
         set_up_guide(key, guide, call, model, sites)
+        if isinstance(loss or _DEFAULT_LOSS, TraceMeanField_ELBO):
+            _check_latent(caller, guide, call, sites)
         # A NumPyro result is a tuple too.
         entries: Any = start
         several = isinstance(start, list) or type(start) is tuple
@@ -123,6 +127,20 @@ def refuse_tracing(caller: str, *arguments: Any) -> None:
             f"{caller}: it is traced by jax.jit, vmap or grad, wanted a call outside of them; it "
             "compiles itself; for many fits in one program: dgp_ppl.fit_many"
         )
+
+
+def _check_latent(caller: str, guide: Model, call: Call, sites: Sites) -> None:
+    """Raise if a guide of one's own lacks a latent site; of others the classes see to it."""
+    if isinstance(guide, LayerGuide | AutoGuide):
+        return
+    drawn = survey(guide, call)
+    for name, site in sites.items():
+        latent = site["type"] == "sample" and not site["is_observed"]
+        if latent and name not in drawn and not site["infer"].get("is_auxiliary"):
+            raise ValueError(
+                f"{caller}: the guide draws {short_list(drawn)}, wanted {name!r} too, "
+                "a latent site of the model: add it, or pass a guide such as MeanField(model)"
+            )
 
 
 def _is_whole(value: Any) -> bool:

@@ -101,6 +101,8 @@ def test_errors():
          lambda: shallow(2, loss=RenyiELBO())),
         (TypeError, "evaluate: loss is a RenyiELBO",
          lambda: evaluate(KEY, svgp, SHALLOW, {}, X, Y, z=Z, loss=RenyiELBO())),
+        (ValueError, r"the guide draws \[\], wanted 'l1.v' too",
+         lambda: dgp.fit(KEY, svgp, lambda *_, **__: None, X, Y, z=Z)),
     ):  # fmt: skip
         with pytest.raises(error, match=message):
             call()
