@@ -48,6 +48,18 @@ def test_one_step_reaches_the_optimum_under_gaussian_noise(covariance):
     np.testing.assert_allclose(-loss, collapsed, rtol=1e-4)
 
 
+def test_a_shared_covariance_moves_as_one_of_each_column():
+    loc, by_loc = random.normal(KEY, (2, 4, 2))
+    raw, by_raw = jnp.tril(0.1 * random.normal(random.key(1), (2, 4, 4)))
+    optimizer, moves = natural_gradient(lambda count: 0.5), []
+    for own, by_own in ((jnp.stack([raw, raw]), jnp.stack([by_raw, by_raw])), (raw, 2 * by_raw)):
+        params = {"l1.v.loc": loc, "l1.v.scale_tril": own}
+        grads = {"l1.v.loc": by_loc, "l1.v.scale_tril": by_own}
+        found: Any = optimizer.update(grads, optimizer.init(params), params)[0]
+        moves.append((found["l1.v.loc"], jnp.broadcast_to(found["l1.v.scale_tril"], (2, 4, 4))))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), *moves)
+
+
 def regression(x, y):
     w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
     numpyro.sample("y", dist.Normal(x @ w, 0.3), obs=y)

@@ -55,7 +55,7 @@ def test_exact_gradients_are_exact_at_any_stable_step():
 
 
 def test_an_euler_step_is_chen_et_als():
-    """Their equation 15, for the energy x² / 2."""
+    """Their equation 15, for the energy x² / 2; the temperature is of half a kick."""
     h, friction = 0.3, 0.2
 
     def step(x, r, e):
@@ -65,6 +65,8 @@ def test_an_euler_step_is_chen_et_als():
     found = jnp.stack(jax.jacobian(step, argnums=(0, 1, 2))(0.0, 0.0, 0.0), axis=1)
     noise = np.sqrt(2 * friction)
     np.testing.assert_allclose(found, [[1, h, 0], [-h, 1 - friction - h**2, noise]], rtol=1e-12)
+    new = langevin_step("euler", friction, 1.0, 0.0, 0.0, h, 0.0, lambda q: (q, None))
+    np.testing.assert_allclose(new.temperature, (h / 2) ** 2, rtol=1e-12)
 
 
 def test_noise_of_separate_coordinates_is_corrected():

@@ -75,6 +75,20 @@ def test_local_minibatches_are_unbiased():
     assert_mean(batches - full, 0.0)
 
 
+def test_the_models_noise_is_not_the_guides():
+    def program(is_model):
+        noise = random.normal(numpyro.prng_key()) if is_model else None
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        if is_model:
+            with numpyro.plate("data", 1):
+                numpyro.sample("y", dist.Normal(w - noise, 1), obs=jnp.zeros(1))
+
+    model, guide = lambda: program(True), lambda: program(False)
+    loss = jax.vmap(lambda key: ImportanceWeighted(1, "global").loss(key, {}, model, guide))
+    variance = 2.0  # of w - noise, if they are independent
+    assert_mean(-loss(random.split(KEY, 2000)), -0.5 * (variance + np.log(2 * np.pi)))
+
+
 @pytest.mark.slow
 def test_with_one_particle_it_is_the_elbo():
     """For two layers both agree in expectation, also with the cost of diffusion paths."""
