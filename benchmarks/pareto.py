@@ -7,7 +7,9 @@ run goes on where its file ends. Keep all programs on one core (`taskset -c 0`).
 
     DGP_PPL_DATA=... python benchmarks/pareto.py [--data energy,concrete] [--splits 0,1,2] \
         [--seeds 0,1] [--steps 375,750,1500,3000,6000] [--json benchmarks/results/pareto.json] \
-        [--picture docs/images/pareto.png]
+        [--picture docs/images/pareto.png] [--peers benchmarks/results/pareto-gpytorch.jsonl]
+
+`--peers` adds to the picture what `tables/peers.py --split-key test_index` recorded.
 """
 
 import argparse
@@ -48,6 +50,7 @@ def main() -> None:
     parser.add_argument("--optimizers", default="natural,adam")
     parser.add_argument("--json", default="benchmarks/results/pareto.json")
     parser.add_argument("--picture", help="draw what the file has")
+    parser.add_argument("--peers", type=Path, help="records of GPyTorch's fits, for the picture")
     args = parser.parse_args()
     path = Path(args.json)
     rows = json.loads(path.read_text())["rows"] if path.exists() else []
@@ -73,7 +76,8 @@ def main() -> None:
                 split_key="test_index", progress=False, on_row=keep,
             )  # fmt: skip
     if args.picture:
-        draw(rows, args.picture)
+        peers = map(json.loads, args.peers.read_text().splitlines()) if args.peers else ()
+        draw([*rows, *({"optimizer": "GPyTorch", **row} for row in peers)], args.picture)
 
 
 def method(task: Task, make_optimizer: Callable[[int], Any]) -> Fitted:
@@ -116,25 +120,30 @@ def draw(rows: list[dict[str, Any]], path: str) -> None:
 
     names = list(dict.fromkeys(row["data"] for row in rows))
     scores = {"elbo_per_datum": "ELBO per datum", "log_density": "log density"}
+    lines = 2 * -(-len(names) // 4)
     figure, axes = plt.subplots(
-        len(scores), len(names), figsize=(2.6 * len(names), 4.4), layout="constrained", sharex=True
+        lines, 4, figsize=(10, 2.2 * lines), layout="constrained", squeeze=False
     )
-    for column, name in enumerate(names):
-        for line, (score, label) in enumerate(scores.items()):
-            axis = axes.reshape(len(scores), -1)[line, column]
-            for optimizer, marker in (("natural", "o"), ("adam", "s")):
-                own = [r for r in rows if (r["data"], r["optimizer"]) == (name, optimizer)]
-                points = []
-                for steps in sorted({r["steps"] for r in own}):
-                    each = [r for r in own if r["steps"] == steps]
-                    points.append(np.mean([[r["seconds"], r[score]] for r in each], axis=0))
-                if points:
-                    axis.plot(*np.transpose(points), f"{marker}-", ms=4, label=optimizer)
-            axis.set(xscale="log", title=name if line == 0 else "")
-            axis.set_xlabel("CPU seconds" if line == len(scores) - 1 else "")
-            axis.set_ylabel(label if column == 0 else "")
-    axes.flat[0].legend()
-    figure.savefig(path, dpi=130)
+    for unused in axes.flat:
+        unused.axis("off")
+    for (i, name), (j, score) in itertools.product(enumerate(names), enumerate(scores)):
+        axis = axes[2 * (i // 4) + j, i % 4]
+        axis.axis("on")
+        for optimizer, marker in (("natural", "o"), ("adam", "s"), ("GPyTorch", "^")):
+            own = [r for r in rows if (r["data"], r["optimizer"]) == (name, optimizer)]
+            points = []
+            for steps in sorted({r["steps"] for r in own}):
+                each = [r for r in own if r["steps"] == steps]
+                points.append(np.mean([[r["seconds"], r[score]] for r in each], axis=0))
+            if points:
+                axis.plot(*np.transpose(points), f"{marker}-", ms=4, label=optimizer)
+        axis.set(xscale="log", xlim=(20, 600), title="" if j else name)
+        axis.set_xticks([30, 100, 300], ["30", "100", "300"] if j else [""] * 3)
+        axis.minorticks_off()
+        axis.set_ylabel("" if i % 4 else scores[score])
+        axis.set_xlabel("CPU seconds" if j else "")
+    axes.flat[0].legend(fontsize=8)
+    figure.savefig(path, dpi=110)
 
 
 if __name__ == "__main__":
