@@ -10,7 +10,7 @@ from typing import Any
 from tqdm.auto import tqdm
 
 from dgp_ppl._checks import check_kind
-from dgp_ppl._waiting import Waiting
+from dgp_ppl._waiting import Waiting, on_terminal
 
 
 class Progress(tqdm):  # pyright: ignore[reportGeneralTypeIssues] - tqdm chooses its base class
@@ -25,7 +25,7 @@ class Progress(tqdm):  # pyright: ignore[reportGeneralTypeIssues] - tqdm chooses
         self, show: bool | str, total: int | None, label: str, unit: str = "steps", done: int = 0
     ) -> None:
         check_kind(label, "progress", show, int | str | None, "True, False, or a label")
-        is_live = sys.stderr.isatty() or "ipykernel" in sys.modules
+        is_live = on_terminal() or "ipykernel" in sys.modules
         options: dict[str, Any] = {"mininterval": 0.1 if is_live else 10.0, "leave": not is_live}
         super().__init__(
             desc=show if isinstance(show, str) else label, total=total, initial=done,

@@ -10,6 +10,14 @@ from typing import ClassVar
 _FIRST = 3.0  # seconds without a word
 
 
+def on_terminal() -> bool:
+    """Return whether errors are shown on a terminal; programs replace `sys.stderr` by anything."""
+    try:
+        return bool(sys.stderr.isatty())
+    except (AttributeError, ValueError):  # None, an object that only writes, or closed
+        return False
+
+
 class Waiting:
     """Says on a terminal, after three seconds, for how long a program compiles or runs.
 
@@ -22,21 +30,24 @@ class Waiting:
         self._tells = tell
 
     def __enter__(self) -> None:
-        self._ended = threading.Event()
+        self._ended, self._thread = threading.Event(), None
         self._counts = threading.current_thread() is threading.main_thread()
         if self._counts:
-            if self._tells and not Waiting.others and sys.stderr.isatty():
-                threading.Thread(target=self._tell, daemon=True).start()
+            if self._tells and not Waiting.others and on_terminal():
+                self._thread = threading.Thread(target=self._tell, daemon=True)
+                self._thread.start()
             Waiting.others += 1
 
     def __exit__(self, *error: object) -> None:
         Waiting.others -= self._counts
         self._ended.set()
+        if self._thread is not None:  # it clears its line before others write
+            self._thread.join()
 
     def _tell(self) -> None:
         begin, text = time.monotonic(), ""
         while not self._ended.wait(1.0 if text else _FIRST):
-            text = f"\rdgp_ppl: compiling, {time.monotonic() - begin:.0f} s"
+            text = f"\rdgp_ppl: compiling or running, {time.monotonic() - begin:.0f} s"
             print(text, end="", file=sys.stderr, flush=True)
         if text:
             print("\r" + " " * len(text) + "\r", end="", file=sys.stderr, flush=True)

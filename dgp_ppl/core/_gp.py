@@ -272,6 +272,7 @@ class RandomFunction:
         plate, as of pairs or regions, is [rows, points, ...].
         """
         shape = (x.shape[0], self.out) if steps is None else (x.shape[0], steps, self.out)
+        dtype = jnp.result_type(x, float)
         # NumPyro wants a name of its own for each site, so the noise of further calls is numbered.
         name = f"{self.name}.eps" + (f"_{self._noises}" if self._noises else "")
         self._noises += 1
@@ -283,9 +284,9 @@ class RandomFunction:
                 infer["block_plates"] = {p.name for p in plates}
             else:
                 own = (rows, len(x) // rows, *shape[1:])
-        noise: Any = _apply_handlers("unit_noise", lambda *_: None, own, rows == own[0], x.dtype)
+        noise: Any = _apply_handlers("unit_noise", lambda *_: None, own, rows == own[0], dtype)
         if noise is None and self.guided:
-            return random.normal(_key(name), shape, x.dtype)
+            return random.normal(_key(name), shape, dtype)
         if noise is None:
             normal = dist.Normal(0, 1).expand(own).to_event(len(own) - 1)
             noise = numpyro.sample(name, normal, infer=infer)

@@ -174,7 +174,7 @@ def _prediction_lines(
     means = [np.asarray(_means(m))[:, : r.stop - r.start] for r, m in p.components()]
     spread = np.concatenate(means, axis=1).var(axis=0).mean() / p.num_samples
     share = math.sqrt(spread / var.mean())
-    yield checked("Monte Carlo error", share, f"{share:.1%} of the predictive sd")
+    yield checked("Monte Carlo error", share, f"at most {share:.1%} of the predictive sd")
     residual = (y - mean).reshape(len(y), -1)
     explained = float(1 - residual.var() / max(y.var(), 1e-300))
     yield checked("explained variance", -explained, f"{explained:.1%} of training rows")

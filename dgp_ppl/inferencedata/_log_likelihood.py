@@ -76,7 +76,8 @@ class PointwiseEvaluator:
             block, at_once = min(passes, PASSES_AT_ONCE), _DRAWS_AT_ONCE
             if rows.stop is not None:
                 at_once = _MAX_ROWS // max(1, block * (rows.stop - rows.start + padding))
-            self._at_once = self._at_once or max(1, min(num, at_once))
+            # A later call with fewer draws pads them, and shares the program.
+            self._at_once = max(1, min(at_once, max(self._at_once, num)))
             static = partition, (*sites.data_dims,), block
             program = partial(_evaluate, static, passes, random.fold_in(key, rows.start))
             program = partial(program, params=self.params, data=data)
@@ -179,13 +180,14 @@ def _in_blocks(program: Any, each: Any, at_once: int) -> Any:
 
     The last block is padded with the last draw, so that it shares the compilation.
     """
-    num, parts, constant = len(each[0]), [], None
+    num, parts, constants = len(each[0]), [], []
     for start in range(0, num, at_once):
         extra = max(0, start + at_once - num)
         block = jax.tree.map(lambda a: _pad(a[start : start + at_once], extra, 0), each)  # noqa: B023
         *by_draw, constant = jax.tree.map(np.asarray, program(block))
         parts.append(by_draw)
-    return *jax.tree.map(lambda *a: np.concatenate(a)[:num], *parts), constant
+        constants.append(constant)
+    return *jax.tree.map(lambda *a: np.concatenate(a)[:num], *parts), constants[0]
 
 
 @partial(compiled, static_argnums=0)

@@ -60,13 +60,13 @@ class ForwardPass:
         *,
         row: ArrayLike = 0,
         mode: Any = None,
-        spread: tuple[PRNGKey, Array] | None = None,
+        spread: tuple[PRNGKey, Array, ArrayLike] | None = None,
     ) -> Sites:
         """Return the sites of the model at x in the pass with this key.
 
         `draws` of latent sites replace the guide's. The number of the first row, `row`, selects the
         rows' unit noise. With a `mode` each layer is drawn as one function: see `function_draws`.
-        With a key of all passes and a point of this pass, `spread`, it is `SpreadNoise`.
+        With a key and strata of all passes and the number of this one, it is `SpreadNoise`.
         """
         call = self.partition.join(data)
         call = Call((x, *call.args), call.kwargs)
@@ -76,7 +76,7 @@ class ForwardPass:
         if mode is not None:
             model = function_draws(model, mode)
         if spread is not None:
-            model = SpreadNoise(model, random.fold_in(spread[0], row), spread[1])
+            model = SpreadNoise(model, random.fold_in(spread[0], row), *spread[1:])
         if self.partition.guide is not None:
             guide = self.partition.guide_with(data)
             if isinstance(guide, LayerGuide):  # latent sites of the data plate keep their prior
@@ -116,7 +116,7 @@ class ForwardPass:
 @partial(compiled, static_argnums=0)
 def predictive_passes(
     forward_pass: ForwardPass,
-    key: PRNGKey,
+    spread: tuple[PRNGKey, Array],
     passes: tuple[Array, Array],
     draws: dict[str, Array],
     params: Params,
@@ -126,13 +126,13 @@ def predictive_passes(
 ) -> Mixture:
     """Return the distributions of y at x: stacked mixtures, [S, ...].
 
-    `passes` are the key of each pass, and its point for `SpreadNoise`.
+    `passes` are the key of each pass, and its number for `SpreadNoise` with key and strata.
     """
 
     def one(own: tuple[PRNGKey, Array], draw: dict[str, Array]) -> Mixture:
-        spread = key, own[1].astype(x.dtype)
-        found = forward_pass.distribution(own[0], draw, params, data, x, row=row, spread=spread)
-        return found.predictive()
+        key, number = own
+        options: Any = {"row": row, "spread": (*spread, number)}
+        return forward_pass.distribution(key, draw, params, data, x, **options).predictive()
 
     return jax.vmap(one)(passes, draws)
 

@@ -34,7 +34,6 @@ from dgp_ppl.likelihoods import Mixture
 from dgp_ppl.metrics import crps_gaussian_mixture, crps_samples
 from dgp_ppl.prediction import _functionals as functionals
 from dgp_ppl.prediction._arrays import block, check_no_nan, namespace, to_host
-from dgp_ppl.prediction._noise import spread_points
 from dgp_ppl.prediction._passes import ForwardPass, function_passes, predictive_passes
 from dgp_ppl.standardize import Standardizer
 
@@ -246,8 +245,9 @@ class Prediction(Summarized, Portable):
         """
         size, total = self.chunk_size, len(self.x)
         num = self.num_noise or self.num_samples
-        own = np.arange(self.num_samples) % num
-        passes = random.split(self.key, num)[own], spread_points(num)[own]
+        number = np.arange(self.num_samples) % num
+        keys = random.split(self.key, num + 1)
+        spread, passes = (keys[num], np.arange(num) / num), (keys[number], number)
         rows = jax.tree.map(lambda a, own: to_host(a, None) if own else a, self.data, self.by_row)
         inputs = to_host(self.x, None)
         for start in range(0, total, size):
@@ -256,7 +256,7 @@ class Prediction(Summarized, Portable):
                 chunk = lambda a, own: block(a, start, size) if own else a  # noqa: B023, E731
                 data, x = jax.tree.map(chunk, rows, self.by_row), block(inputs, start, size)
                 mixtures = predictive_passes(
-                    self.forward_pass, self.key, passes, self.draws, self.params, data, x, start
+                    self.forward_pass, spread, passes, self.draws, self.params, data, x, start
                 )
                 numbers = sum(a.size for a in jax.tree.leaves(mixtures))
                 if numbers * -(-total // size) <= _MAX_CACHED and not is_traced(mixtures):

@@ -58,8 +58,8 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
             ValueError: if X or a level cannot be used.
         """
         levels = np.asarray([] if quantiles is None else quantiles, np.float64)
-        none = quantiles is not None and not levels.size
-        if none or levels.ndim > 1 or not ((levels > 0) & (levels < 1)).all():
+        is_empty = quantiles is not None and not levels.size
+        if is_empty or levels.ndim > 1 or not ((levels > 0) & (levels < 1)).all():
             raise ValueError(
                 f"DeepGPRegressor.predict: quantiles is {quantiles}, wanted levels strictly "
                 "between 0 and 1"

@@ -31,7 +31,7 @@ import dgp_ppl as dgp
 from dgp_ppl import kernels, metrics
 from dgp_ppl.models import deep_gp, optimal_inducing, svgp
 from dgp_ppl.prediction import _functionals
-from dgp_ppl.prediction._noise import SpreadNoise, spread_points
+from dgp_ppl.prediction._noise import SpreadNoise
 
 X, Y = regression()
 
@@ -301,11 +301,18 @@ def test_spread_noise_is_normal_and_independent_within_a_row(points):
             return f.unit_noise(jnp.zeros((3 * points, 1)))
 
     def one(key):
-        return SpreadNoise(handlers.seed(model, key), key, jnp.asarray(spread_points(7)[6]))()
+        return SpreadNoise(handlers.seed(model, key), key, jnp.arange(9) / 9, 6)()
 
     draws = jax.vmap(one)(random.split(KEY, 2000)).reshape(2000, -1)
     assert_covariance(draws, np.eye(6 * points))
     assert stats.kstest(np.ravel(draws), "norm").pvalue > 1e-3
+
+
+def test_spread_noise_of_rows_is_independent_over_passes():
+    loc, _ = components(deep(x=np.zeros((200, 1)), num_samples=100))
+    white = (loc - loc.mean(axis=0)) / loc.std(axis=0)
+    correlation = np.corrcoef(white.T)[np.triu_indices(200, 1)]
+    np.testing.assert_allclose(np.std(correlation), 1 / np.sqrt(99), rtol=0.2)
 
 
 def test_rows_of_different_chunks_have_noise_of_their_own():

@@ -36,7 +36,8 @@ def natural_gradient(step_size: Callable[[Any], Any]) -> optax.GradientTransform
 
     The params are pairs NAME.loc [M, P] and NAME.scale_tril [P, M, M], or [M, M] for a covariance
     that all columns share, of `MeanField`; or `auto_loc` [D] and `auto_scale_tril` of NumPyro's
-    `AutoMultivariateNormal`. In a conjugate model a step of size 1 reaches the optimum.
+    `AutoMultivariateNormal` with its default prefix, whose steps are bounded. In a conjugate model
+    a step of size 1 of `MeanField` reaches the optimum.
 
     Args:
         step_size: from the number of the step to its size, 0 to 1.

@@ -148,7 +148,7 @@ def fit(
             data; for `Rows` without a `batch_size` or with a mesh, or a model with a latent site
             for each row.
     """
-    refuse_tracing("fit", key, args, kwargs)
+    refuse_tracing("fit", key, args, kwargs, start)
     check_key("fit", key)
     steps = checked_steps("fit", steps, guide, optimizer, loss)
     check_counts("fit", every=every, restarts=restarts)

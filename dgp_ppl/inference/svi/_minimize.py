@@ -82,7 +82,7 @@ def minimize(
 
     Source: Byrd, Lu, Nocedal & Zhu (1995); SciPy's implementation.
     """
-    refuse_tracing("minimize", key, args, kwargs)
+    refuse_tracing("minimize", key, args, kwargs, start)
     check_key("minimize", key)
     check_count("minimize", "steps", steps)
     begun, interrupt = time.perf_counter(), None

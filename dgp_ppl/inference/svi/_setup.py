@@ -87,7 +87,7 @@ class Problem:
         wanted = "an optax optimiser, such as optax.adam(0.01), or None"
         check_kind(caller, "optimizer", optimizer, _OPTIMIZERS, wanted)
         call, sites = check_data(caller, model, call)
-        whole = [n for n, s in sites.items() if s["type"] == "param" and _is_whole(s["value"])]
+        whole = [n for n, s in sites.items() if s["type"] == "param" and _is_whole(s)]
         if whole:
             raise TypeError(
                 f"{caller}: param {whole[0]!r} holds integers or booleans, which have no gradient, "
@@ -143,7 +143,11 @@ def _check_latent(caller: str, guide: Model, call: Call, sites: Sites) -> None:
             )
 
 
-def _is_whole(value: Any) -> bool:
+def _is_whole(site: Any) -> bool:
+    """Return whether a param stays whole: the inverse of a constraint makes floats."""
+    value = site["value"]
+    if site["kwargs"].get("constraint", constraints.real) is not constraints.real:
+        return False
     return isinstance(value, int) or not jnp.issubdtype(getattr(value, "dtype", float), jnp.inexact)
 
 
