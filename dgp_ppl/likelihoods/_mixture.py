@@ -142,6 +142,12 @@ class _Program(eqx.Module):
         return jaxpr_as_fun(ClosedJaxpr(self.jaxpr, self.arrays))(*args)[0]
 
 
+def holds_programs(tree: Any) -> bool:
+    """Return whether a tree of mixtures has traced functions, which keep their precision."""
+    is_program = lambda a: isinstance(a, _Program)  # noqa: E731
+    return any(map(is_program, jax.tree.leaves(tree, is_leaf=is_program)))
+
+
 class _ExactMoments(Mixture):
     """A mixture over values of a latent f ~ N(latent_mean, latent_sd²), with moments given f."""
 

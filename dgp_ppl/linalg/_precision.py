@@ -25,15 +25,17 @@ def double(tree: Any) -> Any:
 
 def single(tree: Any) -> Any:
     """Return a tree of arrays in JAX's default precision."""
-    is_key = lambda a: jnp.issubdtype(a.dtype, jax.dtypes.prng_key)  # noqa: E731
+    is_key = lambda a: jnp.issubdtype(jnp.result_type(a), jax.dtypes.prng_key)  # noqa: E731
     return jax.tree.map(lambda a: a if is_key(a) else jnp.asarray(np.asarray(a)), tree)
 
 
-def in_precision_of_argument(position: int) -> Callable[[Any], Any]:
+def in_precision_of_argument(
+    position: int, unless: Callable[[Any], bool] = lambda found: False
+) -> Callable[[Any], Any]:
     """Decorate a program to compute in float64 if all floats of an argument are float64.
 
     The first argument is static. Results are in JAX's default precision. Traced programs stay as
-    they are.
+    they are, as do programs whose results, by `unless`, cannot be converted.
     """
 
     def decorate(program: Callable[..., Any]) -> Callable[..., Any]:
@@ -43,7 +45,7 @@ def in_precision_of_argument(position: int) -> Callable[[Any], Any]:
                 return program(static, *arrays)
             with jax.enable_x64(True):
                 found = program(static, *double(arrays))
-            return single(found)
+            return program(static, *single(arrays)) if unless(found) else single(found)
 
         return run
 

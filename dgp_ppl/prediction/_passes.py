@@ -20,6 +20,7 @@ from dgp_ppl.inference import LayerGuide
 from dgp_ppl.inference.programs._handlers import Sites, data_plates, survey
 from dgp_ppl.inference.runs._blocks import PassProgram
 from dgp_ppl.likelihoods import Mixture, Observed
+from dgp_ppl.likelihoods._mixture import holds_programs
 from dgp_ppl.linalg._precision import in_precision_of_argument
 from dgp_ppl.prediction._noise import SpreadNoise
 
@@ -112,7 +113,7 @@ class ForwardPass:
         return handlers.trace(model).get_trace(*call.args, **call.kwargs)
 
 
-@in_precision_of_argument(4)  # params
+@in_precision_of_argument(4, unless=holds_programs)  # of params
 @partial(compiled, static_argnums=0)
 def predictive_passes(
     forward_pass: ForwardPass,

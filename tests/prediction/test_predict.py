@@ -200,6 +200,14 @@ def test_classes():
     assert set(np.unique(p.quantile([0.01, 0.99]))) <= {0.0, 1.0}
 
 
+def test_params_in_float64_of_a_likelihood_without_closed_forms():
+    guide = dgp.MeanField(known_latent, covariance="diagonal")
+    params = {"f.v.loc": MEAN[:, None], "f.v.scale": SD[:, None]}
+    x, likelihood = np.arange(3.0)[:, None], lambda f: dist.LogNormal(f, 0.5)
+    p = dgp.predict(KEY, known_latent, guide, params, x, likelihood=likelihood)
+    np.testing.assert_allclose(p.mean, np.exp(MEAN + SD**2 / 2 + 0.125), rtol=1e-4)
+
+
 # --- draws instead of a guide --------------------------------------------------------------------
 
 
