@@ -39,7 +39,8 @@ class Waiting:
             Waiting.others += 1
 
     def __exit__(self, *error: object) -> None:
-        Waiting.others -= self._counts
+        if self._counts:
+            Waiting.others -= 1
         self._ended.set()
         if self._thread is not None:  # it clears its line before others write
             self._thread.join()

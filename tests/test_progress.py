@@ -52,6 +52,7 @@ def test_a_terminal_shows_how_long_the_first_program_compiles(monkeypatch):
 def test_a_terminal_shows_how_long_a_program_compiles_without_a_bar(monkeypatch, bar):
     monkeypatch.setattr(sys, "stderr", found := Terminal())
     monkeypatch.setattr(_waiting, "_FIRST", 0.1)
+    monkeypatch.setattr(_waiting.Waiting, "others", 0)  # whatever bars other tests have left
     with contextlib.nullcontext() if bar is None else Progress(bar, 10, "fit"):
         compiled(lambda: time.sleep(0.5))()  # JAX traces it once
     assert ("dgp_ppl: compiling or running, 0 s" in found.getvalue()) == (bar is None)
