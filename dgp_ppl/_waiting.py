@@ -39,8 +39,8 @@ class Waiting:
             Waiting.others += 1
 
     def __exit__(self, *error: object) -> None:
-        if self._counts:
-            Waiting.others -= 1
+        if self._counts:  # by the instance: a bar may end after the module, with the process
+            type(self).others -= 1
         self._ended.set()
         if self._thread is not None:  # it clears its line before others write
             self._thread.join()
