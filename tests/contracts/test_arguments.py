@@ -117,6 +117,8 @@ def bad_arguments():
     """Yield what must be said of an argument, and the call that has it."""
     fit, own = shallow(4), []
     own.append(own)
+    listed: Any = [KEY]
+    ragged: Any = [[1], [1, 2]]
 
     def predict(x=X, **options):
         given = {"guide": SHALLOW, "params": fit, "x": x, "z": Z} | options
@@ -257,9 +259,9 @@ def bad_arguments():
         ("fit: param 'b' holds integers or booleans, .* wanted floats, such as numpyro.param.'b', ",
          lambda: fit_to(model=lambda *_, **__: numpyro.param("b", 1))),
         ("keys is a list, wanted keys, such as jax.random.split",
-         lambda: dgp.fit_many([KEY], svgp, SHALLOW, X, Y, z=Z)),  # type: ignore
+         lambda: dgp.fit_many(listed, svgp, SHALLOW, X, Y, z=Z)),
         ("num_rows is no array .*inhomogeneous", lambda: dgp.fit_many(
-            KEY[None], svgp, SHALLOW, X, Y, z=Z, num_rows=[[1], [1, 2]])),  # type: ignore
+            KEY[None], svgp, SHALLOW, X, Y, z=Z, num_rows=ragged)),
         ("fit_many: each is 3, wanted a tuple of names",
          lambda: dgp.fit_many(KEY[None], svgp, SHALLOW, X, Y, z=Z, each=THREE)),
         ("array 0 holds complex numbers", lambda: dgp.Rows.from_arrays(np.ones((3, 1)) + 1j)),
