@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import sys
 import warnings
@@ -231,10 +232,12 @@ def compare(
             split = waiting.pop(0)  # its inputs are made when it is fitted, and dropped then
             for method in methods:
                 if (split.index, method) not in rows:
+                    num_data = math.inf if split.train is None else len(split.train)
+                    own = setting_for(method, setting, num_data)
                     label = f"{method} {done}/{len(numbers)}" if progress else False
                     yield Job(
-                        method, split, setting_for(method, setting), config, label,
-                        keeps_run=done == 1, keeps_tree=done == 1 and folder is not None,
+                        method, split, own, config, label, keeps_run=done == 1,
+                        keeps_tree=done == 1 and folder is not None,
                     )  # fmt: skip
 
     def keep(job: Job, row: dict[str, Any], run: Run | None) -> None:

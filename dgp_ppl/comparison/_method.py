@@ -178,7 +178,8 @@ def register(
             error of each. The tasks differ in their keys and rows; their numbers of rows may
             differ. `compare` uses it for the splits of a data set on a GPU. If it raises
             `UnsuitableError`, `compare` fits one split after another.
-        steps: number of steps unless the user gives one.
+        steps: number of steps unless the user gives one; 6,000 at least if a minibatch has less
+            than half of the rows.
 
     Returns:
         A decorator that returns the method unchanged.
@@ -192,9 +193,12 @@ def register(
     return add
 
 
-def setting_for(method: str, setting: Setting) -> Setting:
-    """Return a setting with the number of steps of a method, unless it has one."""
-    steps = TRAITS[method].steps if setting.steps is None else setting.steps
+def setting_for(method: str, setting: Setting, num_data: float) -> Setting:
+    """Return a setting with a method's number of steps for so many rows, unless it has one."""
+    if setting.steps is not None:
+        return setting
+    is_small = 2 * setting.batch < num_data
+    steps = max(Traits().steps if is_small else 0, TRAITS[method].steps)
     return dataclasses.replace(setting, steps=steps)
 
 

@@ -126,7 +126,10 @@ class Setting:
         hidden=True,
     )
     steps: int | None = _option(
-        None, "Optimiser steps.", FIT, default_text="3000 for dsvi, 6000 for most other methods"
+        None,
+        "Optimiser steps.",
+        FIT,
+        default_text="3000 for dsvi, 6000 for small minibatches and most other methods",
     )
     batch: int = _option(
         1000, "Rows of a minibatch. Methods without minibatches (sgpr) use all rows.", FIT

@@ -159,7 +159,8 @@ class DeepGPEstimator(BaseEstimator):
                 f"{caller}: method is {self.method!r}{why}, wanted one of {', '.join(known)}"
             )
         setting = make_setting(caller, None, {o.name: getattr(self, o.name) for o in _OPTIONS})
-        setting = complete_setting(caller, setting_for(self.method, setting), task, classes)
+        setting = setting_for(self.method, setting, len(X))
+        setting = complete_setting(caller, setting, task, classes)
         self.fitted_ = fit_method(
             self.method, X, y, setting, seed=self._seed(), split=0,
             progress=self.method if self.verbose else False,

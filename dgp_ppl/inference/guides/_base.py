@@ -169,11 +169,6 @@ class LayerGuide(ComparedByFields, AutoGuide):
         return frozenset()
 
     @property
-    def fit_steps(self) -> int:
-        """Number of steps of a fit with the default optimiser."""
-        return 6000
-
-    @property
     def own_prefixes(self) -> tuple[str, ...]:
         """What the names of the guide's params start with; known once it has run."""
         return tuple(f"{site}." for site in self.layers)

@@ -85,10 +85,6 @@ class MeanField(TransportGuide):
         observed = [n for n, layer in self.layers.items() if not layer.hidden]
         return frozenset(f"{n}.{part}" for n in observed for part in ("loc", "scale_tril"))
 
-    @property
-    def fit_steps(self) -> int:
-        return super().fit_steps if self.covariance == "diagonal" else 3000
-
     def transport(self, call: Call, replace: Replace) -> dict[str, Handover]:
         found = self._distributions()
         if self.coupled:

@@ -219,24 +219,24 @@ def padded_size(num: int) -> int:
 
 def split_padded(
     model: Model, call: Call, guide: Any, pad: bool = True
-) -> tuple[Partition, CallArrays, bool]:
+) -> tuple[Partition, CallArrays, float]:
     """Return `Partition.split` of a call, with padding of its rows if the programs skip it.
 
-    Also returns whether each step has all rows: not with a smaller ``batch_size``, nor of a source.
+    Also returns the share of the rows that each step has: 1 for all rows, 0 for a source.
     """
     partition, data = Partition.split(model, call, guide)
     x = call.inputs
     if not isinstance(x, jax.Array | np.ndarray) or isinstance(x, Tracer) or not x.ndim:
-        return partition, data, not isinstance(x, Streamed)
+        return partition, data, float(not isinstance(x, Streamed))
     shapes = _Shapes.of(data, len(x))
     taken, batch_sizes = _taken(partition, shapes)
-    is_whole = min(batch_sizes, default=len(x)) >= len(x)
+    share = min(1.0, min(batch_sizes, default=math.inf) / max(1, len(x)))
     if not pad or not taken or not _can_pad(partition, shapes, taken):
-        return partition, data, is_whole
+        return partition, data, share
     # Smaller minibatches have no padding.
     most = min(batch_sizes, default=math.inf)
-    if is_whole and not _is_row_wise(partition, shapes, taken, taken, most):
-        return partition, data, is_whole
+    if share == 1 and not _is_row_wise(partition, shapes, taken, taken, most):
+        return partition, data, share
     # All rows stay all rows.
     size = min([padded_size(len(x)), *(b for b in batch_sizes if b >= len(x))])
     leaves, treedef = jax.tree.flatten(data)
@@ -244,4 +244,4 @@ def split_padded(
         rows = np.asarray(leaves[i])
         leaves[i] = jnp.asarray(np.concatenate([rows, np.repeat(rows[-1:], size - len(x), axis=0)]))
     data = treedef.unflatten(leaves)._replace(num_rows=np.asarray(len(x), np.int32))
-    return partition, data, is_whole
+    return partition, data, share

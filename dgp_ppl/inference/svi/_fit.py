@@ -41,11 +41,11 @@ from dgp_ppl.inference.svi._loop import MOST_STEPS, chunk_length, losses_of
 from dgp_ppl.inference.svi._mesh import SharedFolder, checked_mesh, divided_loop
 from dgp_ppl.inference.svi._result import FitResult
 from dgp_ppl.inference.svi._setup import (
+    STEPS,
     Problem,
     Start,
     bound_loss,
     checked_loss,
-    checked_steps,
     non_finite_loss,
     refuse_tracing,
 )
@@ -87,7 +87,8 @@ def fit(
         *args: the model's positional arguments. `Rows` as the first one are read from
             their files ahead of the steps; `batch_size` is then needed.
         steps: number of optimiser steps. None takes 3,000 where q(v) of the last layer moves by
-            natural gradients, as under `MeanField`, and 6,000 elsewhere.
+            natural gradients, as under `MeanField`, and each step has at least half of the rows;
+            6,000 elsewhere.
         learning_rate: initial learning rate of the default optimiser, Adam (b1 = 0.95, b2 = 0.99)
             with one cosine decay to 3 % of it. The model's own params (hyperparameters, inducing
             inputs) move at 0.3 of it. Guides may declare other shares, and natural gradients: see
@@ -150,7 +151,6 @@ def fit(
     """
     refuse_tracing("fit", key, args, kwargs, start)
     check_key("fit", key)
-    steps = checked_steps("fit", steps, guide, optimizer, loss)
     check_counts("fit", every=every, restarts=restarts)
     check_program("fit", "guide", guide)
     check_flags("fit", keep_best=keep_best)
@@ -186,6 +186,8 @@ def fit(
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(folder_of("fit", checkpoint, kind))
         if source is not None:
+            steps = STEPS if steps is None else steps
+            check_count("fit", "steps", steps)
             position = (goes_on and goes_on.position) or (seed_of(key), 0)
             most = chunk_length(steps) if checkpoint is None else min(chunk_length(steps), every)
             feed = stack.enter_context(
@@ -194,6 +196,7 @@ def fit(
             call = feed.call
         problem = Problem.set_up("fit", key, model, guide, call, pad=devices is None, **options)
         loop, data, num_data = problem.loop, problem.data, problem.num_data
+        steps = problem.steps
         if feed is not None:
             data = feed.start(data, problem.check_rows)
         states = first_states(loop, key, data, problem.starts)
@@ -338,7 +341,6 @@ def fit_program(
         ValueError: if `num` is not between 1 and 200; and as in `fit`.
     """
     check_key("fit_program", key)
-    steps = checked_steps("fit_program", steps, guide, optimizer, loss)
     check_counts("fit_program", num=num)
     if num > MOST_STEPS:
         raise ValueError(

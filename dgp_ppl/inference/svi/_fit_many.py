@@ -26,7 +26,6 @@ from dgp_ppl.inference.svi._setup import (
     Problem,
     Start,
     bound_loss,
-    checked_steps,
     non_finite_loss,
     refuse_tracing,
 )
@@ -122,7 +121,6 @@ def _run(
 ) -> tuple[FitResults, Problem]:  # fmt: skip
     """Fit with all keys; returns the fits, and the problem of the first one."""
     begun = time.perf_counter()
-    steps = checked_steps(caller, steps, guide, optimizer, loss)
     check_program(caller, "guide", guide)
     num = _number_of_keys(caller, keys)
     stacked = _stacked(caller, model, call, each, num)
@@ -140,6 +138,7 @@ def _run(
         caller, keys[0], model, guide, part(0), steps=steps, learning_rate=learning_rate,
         optimizer=optimizer, loss=loss, start=start, pad=not each,
     )  # fmt: skip
+    steps = problem.steps
     for i in range(1, num) if each else ():
         check_data(caller, model, part(i))
     data = Partition.split(model, call, guide)[1] if each else problem.data

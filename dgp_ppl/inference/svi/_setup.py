@@ -40,7 +40,7 @@ from dgp_ppl.inference.svi._loop import Failure, ManyFits, Outcome, TrainingLoop
 from dgp_ppl.likelihoods import Observed
 
 __all__ = [
-    "Problem", "Start", "bound_loss", "checked_loss", "guide_optimizer", "non_finite_loss",
+    "STEPS", "Problem", "Start", "bound_loss", "checked_loss", "guide_optimizer", "non_finite_loss",
     "refuse_tracing", "warn_if_stuck",
 ]  # fmt: skip
 
@@ -49,7 +49,8 @@ Start = Fitted | Params | None
 
 _OPTIMIZERS = optax.GradientTransformation | optimizers.Optimizer | _NumPyroOptim | None
 _DEFAULT_LOSS = TraceMeanField_ELBO()
-_STEPS = 6000  # of a fit by Adam
+STEPS = 6000  # of a fit by Adam, or in small minibatches
+_NATURAL_STEPS = 3000  # where natural gradients have at least half of the rows
 # With natural steps of all rows, which have less noise than steps of minibatches.
 _CALM = {"hyper_factor": 2.0, "hold": 0.5}
 _HUGE = 1e20  # a loss that float32 cannot lower
@@ -63,6 +64,7 @@ class Problem:
     loop: TrainingLoop
     data: CallArrays  # of the model and of the guide
     optimizer: Any  # the default one if none was given
+    steps: int  # the default if none was given
     num_data: int  # rows N of the data plate
     starts: list[Params]  # of each candidate; params that are not there have initial values
     check_rows: RowCheck  # of streamed arguments
@@ -75,7 +77,7 @@ class Problem:
         guide: Model,
         call: Call,
         *,
-        steps: int,
+        steps: int | None,
         learning_rate: float,
         optimizer: Any,
         loss: ELBO | None,
@@ -83,6 +85,8 @@ class Problem:
         pad: bool = True,
     ) -> Problem:
         """Check the arguments of a fit, and build its loop; `pad` its rows where they can be."""
+        if steps is not None:
+            check_count(caller, "steps", steps)
         check_positive(caller, "learning_rate", learning_rate)
         wanted = "an optax optimiser, such as optax.adam(0.01), or None"
         check_kind(caller, "optimizer", optimizer, _OPTIMIZERS, wanted)
@@ -107,17 +111,20 @@ class Problem:
             {} if a is None else params_of(caller, a, name)
             for a, name in zip(given, names, strict=True)
         ]
-        partition, data, all_rows = split_padded(model, call, guide, pad)
+        partition, data, share = split_padded(model, call, guide, pad)
         model_params = frozenset(n for n, s in sites.items() if s["type"] == "param")
+        if steps is None:
+            is_natural = optimizer is None and _natural_params(guide, loss)
+            steps = _NATURAL_STEPS if is_natural and share >= 0.5 else STEPS
         if optimizer is None:
             optimizer = guide_optimizer(
                 guide, learning_rate, steps, model_params, from_params={} not in starts, loss=loss,
-                all_rows=all_rows,
+                all_rows=share == 1,
             )  # fmt: skip
         default = guide.default_loss if isinstance(guide, LayerGuide) else _DEFAULT_LOSS
         loop = training_loop(partition, optimizer, checked_loss(caller, guide, loss) or default)
         check_rows = row_check(caller, model, call, sites)
-        return Problem(loop, data, optimizer, _num_rows(sites), starts, check_rows)
+        return Problem(loop, data, optimizer, steps, _num_rows(sites), starts, check_rows)
 
 
 def refuse_tracing(caller: str, *arguments: Any) -> None:
@@ -151,19 +158,13 @@ def _is_whole(site: Any) -> bool:
     return isinstance(value, int) or not jnp.issubdtype(getattr(value, "dtype", float), jnp.inexact)
 
 
-def _is_bound(loss: ELBO | None) -> bool:
-    return loss is None or type(loss) is TraceMeanField_ELBO
+def _natural_params(guide: Model, loss: ELBO | None) -> frozenset[str]:
+    """Return the params that move by natural gradients.
 
-
-def checked_steps(
-    caller: str, steps: int | None, guide: Model, optimizer: Any, loss: ELBO | None
-) -> int:
-    """Return the number of steps of a fit, by default the guide's."""
-    if steps is None:
-        is_default = optimizer is None and _is_bound(loss)
-        return guide.fit_steps if is_default and isinstance(guide, LayerGuide) else _STEPS
-    check_count(caller, "steps", steps)
-    return steps
+    The predictive objective is not concave in q(v): with natural steps its fits diverge.
+    """
+    is_bound = loss is None or type(loss) is TraceMeanField_ELBO
+    return guide.natural_params if is_bound and isinstance(guide, LayerGuide) else frozenset()
 
 
 def guide_optimizer(
@@ -187,8 +188,7 @@ def guide_optimizer(
     if guide.optimizer is None:
         share = guide.rate if from_params else 1.0
         rates = tuple((start, rate / share) for start, rate in guide.rates.items())
-        # The predictive objective is not concave in q(v): with natural steps its fits diverge.
-        natural = guide.natural_params if _is_bound(loss) else frozenset()
+        natural = _natural_params(guide, loss)
         rate = share * learning_rate
         options: dict[str, Any] = {"step_size": 0.5} if all_rows else {}
         if natural and all_rows and not guide.row_params:  # latent inputs want the decay

@@ -1,5 +1,6 @@
 """Natural gradients of q(v), and of NumPyro's Gaussian guide."""
 
+import math
 from typing import Any
 
 import jax
@@ -17,6 +18,8 @@ from numpyro.infer.autoguide import AutoMultivariateNormal
 import dgp_ppl as dgp
 from dgp_ppl import models
 from dgp_ppl._partition import Call
+from dgp_ppl.comparison._method import setting_for
+from dgp_ppl.comparison._setting import Setting
 from dgp_ppl.inference import PredictiveELBO, evaluate, natural_adam
 from dgp_ppl.inference.programs._natural import natural_gradient
 from dgp_ppl.inference.svi._setup import Problem, guide_optimizer
@@ -140,12 +143,16 @@ def test_the_arguments_of_natural_adam_are_checked():
             natural_adam(*args, **options)
 
 
+def set_up(guide=dgp.MeanField, steps=None, optimizer=None, **options):
+    return Problem.set_up(
+        "fit", KEY, models.svgp, guide(models.svgp), Call((X, Y), {"z": Z, **options}),
+        steps=steps, learning_rate=0.1, optimizer=optimizer, loss=None, start=None,
+    )  # fmt: skip
+
+
 def test_steps_in_minibatches_are_smaller():
     def change(**options):
-        optimizer = Problem.set_up(
-            "fit", KEY, models.svgp, dgp.MeanField(models.svgp), Call((X, Y), {"z": Z, **options}),
-            steps=100, learning_rate=0.1, optimizer=None, loss=None, start=None,
-        ).optimizer  # fmt: skip
+        optimizer = set_up(steps=100, **options).optimizer
         params = {"l1.v.loc": jnp.zeros((6, 1)), "l1.v.scale_tril": jnp.zeros((1, 6, 6))}
         gradient = {"l1.v.loc": jnp.ones((6, 1)), "l1.v.scale_tril": jnp.zeros((1, 6, 6))}
         moves, _ = optimizer.update(gradient, optimizer.init(params), params)
@@ -153,3 +160,18 @@ def test_steps_in_minibatches_are_smaller():
 
     assert change() == pytest.approx(change(batch_size=len(X)))
     assert change() == pytest.approx(5 * change(batch_size=10))
+
+
+def test_the_number_of_steps_follows_the_share_of_the_rows():
+    """3,000 where natural gradients have at least half of the rows, else 6,000."""
+    assert set_up().steps == set_up(batch_size=len(X) // 2).steps == 3000
+    assert set_up(batch_size=len(X) // 2 - 1).steps == 6000
+    assert set_up(dgp.Flow).steps == set_up(optimizer=optax.adam(0.1)).steps == 6000
+    setting = Setting(batch=50)
+    assert [setting_for("dsvi", setting, n).steps for n in (100, 101, math.inf)] == [
+        3000,
+        6000,
+        6000,
+    ]
+    assert setting_for("dspp", setting, 100).steps == 6000
+    assert setting_for("dsvi", Setting(steps=7), math.inf).steps == 7
