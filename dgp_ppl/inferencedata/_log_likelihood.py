@@ -23,6 +23,7 @@ from dgp_ppl.inferencedata._draws import Draws, SetDraws
 from dgp_ppl.inferencedata._loo_bias import LooBias, PassSums, loo_bias
 from dgp_ppl.inferencedata._sites import ModelSites
 from dgp_ppl.likelihoods import Observed, log_density
+from dgp_ppl.linalg._precision import in_precision_of_argument
 
 PASSES_AT_ONCE = 10
 """Passes that are evaluated together, in one block."""
@@ -79,8 +80,10 @@ class PointwiseEvaluator:
             # A later call with fewer draws pads them, and shares the program.
             self._at_once = max(1, min(at_once, max(self._at_once, num)))
             static = partition, (*sites.data_dims,), block
-            program = partial(_evaluate, static, passes, random.fold_in(key, rows.start))
-            program = partial(program, params=self.params, data=data)
+            own = static, passes, random.fold_in(key, rows.start)
+            program = lambda each, own=own, data=data: _evaluate(  # noqa: E731
+                *own, each, self.params, data
+            )
             each = np.arange(num), values | local, draws.conditionals
             sums, y, constant = _in_blocks(program, each, self._at_once)
             by_draw, by_row = {}, {}
@@ -190,6 +193,7 @@ def _in_blocks(program: Any, each: Any, at_once: int) -> Any:
     return *jax.tree.map(lambda *a: np.concatenate(a)[:num], *parts), constants[0]
 
 
+@in_precision_of_argument(4)
 @partial(compiled, static_argnums=0)
 def _evaluate(
     static: tuple[Partition, tuple[str, ...], int], passes: Array, key: PRNGKey, each: Any,

@@ -129,7 +129,7 @@ def _factor(K: Array, scale: Array, panels: bool = False) -> tuple[Array, Array,
             extras.append(10 * extras[-1])
         tries = jnp.stack(extras)
         L, sound = jax.vmap(attempt)(tries)
-        first = jnp.where(jnp.any(sound), jnp.argmax(sound), len(extras) - 1)
+        first = jnp.where(jnp.any(sound), lax.argmax(sound, 0, np.int32), len(extras) - 1)
         return tries[first], L[first]
 
     # On a GPU every turn of the loop waits for the host. Factors of large matrices take longer.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from dgp_ppl._checks import is_traced
 
@@ -18,15 +20,27 @@ __all__ = ["double", "in_precision_of_argument", "precision_of", "single"]
 
 def double(tree: Any) -> Any:
     """Return a tree with its arrays of floats in float64; call it within `jax.enable_x64`."""
-    # NumPy's conversion compiles nothing.
-    wide = lambda a: jnp.asarray(np.asarray(a, np.float64))  # noqa: E731
-    return jax.tree.map(lambda a: wide(a) if _is_float(a) else a, tree)
+
+    def wide(a: Any) -> Any:
+        if not _is_float(a):
+            return a
+        # NumPy's conversion compiles nothing.
+        return a.astype(np.float64) if is_traced(a) else jnp.asarray(np.asarray(a, np.float64))
+
+    return jax.tree.map(wide, tree)
 
 
 def single(tree: Any) -> Any:
     """Return a tree of arrays in JAX's default precision."""
-    is_key = lambda a: jnp.issubdtype(jnp.result_type(a), jax.dtypes.prng_key)  # noqa: E731
-    return jax.tree.map(lambda a: a if is_key(a) else jnp.asarray(np.asarray(a)), tree)
+
+    def narrow(a: Any) -> Any:
+        if jnp.issubdtype(jnp.result_type(a), jax.dtypes.prng_key):
+            return a
+        if is_traced(a):
+            return lax.convert_element_type(a, jax.dtypes.canonicalize_dtype(a.dtype))
+        return jnp.asarray(np.asarray(a))
+
+    return jax.tree.map(narrow, tree)
 
 
 def in_precision_of_argument(
@@ -34,18 +48,29 @@ def in_precision_of_argument(
 ) -> Callable[[Any], Any]:
     """Decorate a program to compute in float64 if all floats of an argument are float64.
 
-    The first argument is static. Results are in JAX's default precision. Traced programs stay as
-    they are, as do programs whose results, by `unless`, cannot be converted.
+    Params of one precision are wrong in the other: v is whitened by a factor whose jitter depends
+    on it. So `jax.jit` and others trace a part in float64 too. The first argument is static, and
+    results are in JAX's default precision. Results that, by `unless`, cannot be converted are
+    computed in it, with a warning.
     """
 
     def decorate(program: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(program)
         def run(static: Any, *arrays: Any) -> Any:
-            if not _is_double(arrays[position - 1]) or is_traced(arrays):
+            is_wide = jnp.result_type(float) == np.float64
+            if is_wide or not _is_double(arrays[position - 1]):
                 return program(static, *arrays)
             with jax.enable_x64(True):
                 found = program(static, *double(arrays))
-            return program(static, *single(arrays)) if unless(found) else single(found)
+            if not unless(found):
+                return single(found)
+            warnings.warn(
+                "params are float64, and this likelihood is computed in float32, where q(v) may "
+                "mean another function, wanted jax.config.update('jax_enable_x64', True)",
+                UserWarning,
+                stacklevel=2,
+            )
+            return program(static, *single(arrays))
 
         return run
 

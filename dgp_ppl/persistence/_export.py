@@ -14,6 +14,7 @@ from jaxtyping import Array
 
 from dgp_ppl._checks import check_kind
 from dgp_ppl._files import versions
+from dgp_ppl.linalg._precision import precision_of
 from dgp_ppl.persistence._archive import write_archive
 from dgp_ppl.prediction import Prediction
 from dgp_ppl.prediction._arrays import BLOCK
@@ -116,7 +117,8 @@ def export(
 def _at_rows(prediction: Prediction, levels: list[float]) -> Callable[..., dict[str, Array]]:
     def shielded(member: Prediction) -> Prediction:
         # XLA would spend seconds on folding the products of constant matrices at the first call.
-        arrays = jax.lax.optimization_barrier((member.params, member.draws, member.data))
+        with precision_of(member.params):
+            arrays = jax.lax.optimization_barrier((member.params, member.draws, member.data))
         params, draws, data = arrays
         return dataclasses.replace(member, params=params, draws=draws, data=data)
 

@@ -23,6 +23,7 @@ from dgp_ppl.core._gp import DrawMode
 from dgp_ppl.inference import Chains
 from dgp_ppl.inference.runs._blocks import PassProgram
 from dgp_ppl.inference.runs._summary import Summarized, list_arrays
+from dgp_ppl.linalg._precision import in_precision_of_argument
 from dgp_ppl.prediction._passes import ForwardPass
 from dgp_ppl.prediction._predict import predict
 
@@ -183,6 +184,7 @@ def _at_inducing(layer: RandomFunction) -> tuple[Array, Array]:
     return jnp.stack(mean, axis=1), jnp.stack(var, axis=1)
 
 
+@in_precision_of_argument(2)
 @PassProgram
 def _passes(
     static: tuple[ForwardPass, DrawMode], each: tuple[PRNGKey, dict[str, Array]], params: Params,

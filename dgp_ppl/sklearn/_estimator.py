@@ -19,6 +19,7 @@ from dgp_ppl.comparison import METHODS
 from dgp_ppl.comparison._fit_method import fit_method
 from dgp_ppl.comparison._method import methods_for, setting_for
 from dgp_ppl.comparison._setting import OPTIONS, complete_setting, make_setting, with_options
+from dgp_ppl.linalg._precision import precision_of
 from dgp_ppl.prediction import Prediction, pool
 from dgp_ppl.prediction._row_function import row_function
 
@@ -140,7 +141,8 @@ class DeepGPEstimator(BaseEstimator):
         chunks = []
         for start in range(0, len(x), size):
             chunk = inputs[start : start + size]
-            found = at_rows(jnp.pad(chunk, ((0, size - len(chunk)), (0, 0)), mode="edge"))
+            with precision_of([m.params for m in members]):
+                found = at_rows(jnp.pad(chunk, ((0, size - len(chunk)), (0, 0)), mode="edge"))
             chunks.append({n: np.asarray(a, np.float64)[: len(chunk)] for n, a in found.items()})
         values = {n: np.concatenate([c[n] for c in chunks]) for n in chunks[0]}
         if "probabilities" in values:

@@ -1,12 +1,18 @@
 """`DeepGPRegressor`: the fit of `compare`, predictions, draws, and errors."""
 
+import zipfile
+
+import jax
+import jax.export
 import numpy as np
 import pandas as pd
 import pytest
+from jax import random
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import r2_score
 from support.estimators import SMALL, fitted, run
 
+import dgp_ppl as dgp
 from dgp_ppl.sklearn import DeepGPRegressor
 
 
@@ -135,3 +141,47 @@ def test_errors_of_predictions(gp, x):
             gp.predict(x, quantiles=levels)
     with pytest.raises(ValueError, match="X has 2 features, but DeepGPRegressor is expecting 1"):
         gp.predict(np.zeros((3, 2)))
+
+
+@pytest.fixture(scope="module")
+def in_float64():
+    """A fit whose params are float64: in float32 they mean another function."""
+    rng = np.random.default_rng(1)
+    x = rng.uniform(-2, 2, (60, 1))
+    y = np.sin(3 * x[:, 0]) + 0.01 * rng.standard_normal(60)
+    return DeepGPRegressor(method="sgpr", inducing=25, samples=2, random_state=0).fit(x, y), x
+
+
+def test_a_fit_in_float64_predicts_in_float64(in_float64):
+    gp, x = in_float64
+    assert gp.fitted_.fits[0].result.params["noise"].dtype == np.float64
+    mean, sd = gp.predict(x, return_std=True)
+    np.testing.assert_allclose(mean, gp.prediction(x).mean, atol=1e-4)
+    np.testing.assert_allclose(sd**2, gp.prediction(x).var, rtol=1e-2)
+
+
+@pytest.mark.slow
+def test_other_functions_compute_with_its_params_in_float64(in_float64, tmp_path):
+    gp, x = in_float64
+    fit, scale = gp.fitted_.fits[0], gp.fitted_.standardizer
+    program = random.key(0), fit.model, fit.guide, fit.result.params
+    inputs, y = (
+        np.asarray(a, np.float32) for a in (scale.inputs(x), scale.outputs(np.sin(3 * x[:, 0])))
+    )
+    p = dgp.predict(*program, inputs, **fit.kwargs)
+    np.testing.assert_allclose(
+        jax.jit(lambda a: dgp.predict(*program, a, **fit.kwargs).mean)(inputs), p.mean, atol=1e-5
+    )
+    layer = dgp.layer_functions(*program, inputs, num_draws=2, **fit.kwargs)["l1"]
+    np.testing.assert_allclose(layer.mean[:, 0], p.mean, atol=1e-5)
+    bound, _ = dgp.evaluate(*program, inputs, y, **fit.kwargs)
+    assert bound / 60 == pytest.approx(gp.elbo_per_datum_, abs=0.5)
+    tree = dgp.to_inferencedata(
+        *program, inputs, y, num_samples=50, num_prior_samples=0, **fit.kwargs
+    )
+    assert float(tree.log_likelihood["y"].mean()) == pytest.approx(p.log_prob(y).mean(), abs=0.5)
+    dgp.export(tmp_path / "program", p)
+    with zipfile.ZipFile(tmp_path / "program") as file:
+        exported = jax.export.deserialize(bytearray(file.read("program")))
+    found = exported.call(inputs[: exported.in_avals[0].shape[0]])["mean"]
+    np.testing.assert_allclose(found, p.mean[: len(found)], atol=1e-5)

@@ -31,6 +31,7 @@ from dgp_ppl.inference.runs._checkpoint import RunFolder
 from dgp_ppl.inference.runs._identity import Identity, with_noise
 from dgp_ppl.inference.runs._summary import program_name
 from dgp_ppl.inference.svi._feed import Feed, at_step
+from dgp_ppl.linalg._precision import in_precision_of_argument
 
 __all__ = [
     "MOST_STEPS", "Failure", "ManyFits", "Outcome", "TrainingLoop", "chunk_length", "losses_of",
@@ -363,6 +364,7 @@ def run_steps(
     return Outcome(state, losses, failures, interrupt, before, ends)
 
 
+@in_precision_of_argument(2)
 @PassProgram
 def losses_of(
     program: tuple[Partition, ELBO], each: tuple[jax.Array, jax.Array], params: Params, data: Any
