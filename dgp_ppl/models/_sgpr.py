@@ -49,9 +49,11 @@ class CollapsedNormal(dist.Distribution):
         A, y = self.A / self.noise, value / self.noise
         # B = I + A A' = LB LB', c = LB⁻¹ A y. B gets jitter only if needed; it lowers the bound.
         B = factorise(jnp.eye(len(A), dtype=A.dtype) + matmul(A, A.T), jitter=0.0)
-        c = matmul(B.inverse, matmul(A, y))
+        w = matmul(B.inverse.T, matmul(B.inverse, matmul(A, y)))
         log_det = jnp.sum(jnp.log(jnp.diagonal(B.lower))) + len(y) * jnp.log(self.noise)
-        fit = 0.5 * (jnp.sum(jnp.square(y)) - jnp.sum(jnp.square(c)))
+        # y'(I + A'A)⁻¹ y is the least |y - A'w|² + |w|². So errors of w lower the bound; y'y less
+        # y'A'B⁻¹A y would lose all digits where the noise is tiny, and could be far below 0.
+        fit = 0.5 * (jnp.sum(jnp.square(y - matmul(w, A))) + jnp.sum(jnp.square(w)))
         trace = 0.5 * jnp.sum(self.residual) / jnp.square(self.noise)
         return -0.5 * len(y) * jnp.log(2 * jnp.pi) - log_det - fit - trace
 

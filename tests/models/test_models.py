@@ -1,5 +1,6 @@
 """The density of the Bayesian neural network, and draws of SGPR."""
 
+import jax.numpy as jnp
 import numpy as np
 from numpyro import handlers
 from numpyro.infer import Predictive
@@ -7,6 +8,7 @@ from support.helpers import KEY, assert_mean, regression, spread, squared_expone
 from support.objectives import NOISE, hyperparameters
 
 from dgp_ppl import models
+from dgp_ppl.models._sgpr import CollapsedNormal
 
 
 def test_the_network_is_what_it_says():
@@ -30,3 +32,15 @@ def test_sgpr_draws_from_its_low_rank_normal(x64):
     cov = Kzx.T @ np.linalg.solve(squared_exponential(z, z), Kzx) + NOISE**2 * np.eye(6)
     assert_mean(y, np.zeros(6))
     assert_mean(y[:, :, None] * y[:, None, :], cov)
+
+
+def test_the_collapsed_bound_of_tiny_noise_is_below_the_evidence():
+    """y'y / noise² less what A explains of it would be off by more than the bound."""
+    rng = np.random.default_rng(0)
+    A, noise = rng.normal(size=(5, 30)).astype(np.float32), np.float32(1e-5)
+    y = (rng.normal(size=5) @ A).astype(np.float32)
+    site = CollapsedNormal(jnp.asarray(A), jnp.zeros(30), noise)
+    # With the exact eigenvalues of A A': the least that the fit's term can be is 0.
+    log_det = np.log1p(np.linalg.svd(A, compute_uv=False) ** 2 / float(noise) ** 2).sum()
+    most = -0.5 * (30 * np.log(2 * np.pi * float(noise) ** 2) + log_det)
+    assert most - 200 < site.log_prob(jnp.asarray(y)) < most
