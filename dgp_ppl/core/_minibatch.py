@@ -123,11 +123,20 @@ class stratified(Messenger):  # noqa: N801 - a handler, named as NumPyro's are
 
 
 class whole_plates(Messenger):  # noqa: N801 - a handler, named as NumPyro's are
-    """Handler that makes every plate take all of its rows, in order, without subsampling."""
+    """Handler that makes every plate take all of its rows, in order, without subsampling.
+
+    Attributes:
+        subsamples: numbers of rows that plates would have taken instead.
+    """
+
+    def __init__(self, fn: Any = None) -> None:
+        super().__init__(fn)
+        self.subsamples: set[int] = set()
 
     def process_message(self, msg: Any) -> None:
         if msg["type"] == "plate":
-            size = msg["args"][0]
+            size, subsample = msg["args"]
+            self.subsamples |= {subsample or size} - {size}
             msg["args"], msg["value"] = (size, None), jnp.arange(size)
 
 
@@ -281,6 +290,8 @@ def minibatch(
         def taken_from(a: Any) -> Any:
             if isinstance(a, Streamed):
                 return a.rows
+            # JAX's arrays: a model may take rows of them by traced numbers.
+            a = a if a is None else jnp.asarray(a)
             return a if a is None or whole else _taken(a, rows, drawn)
 
         taken = tuple(map(taken_from, arrays))

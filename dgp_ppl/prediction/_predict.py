@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -150,6 +151,14 @@ def predict(
     by_row = by_row._replace(args=found.args[1:], kwargs=found.kwargs)
     block = BLOCK if len(inputs) <= _MANY else _MANY
     block = block if block <= most else len(inputs)
+    chunk = min(block, chunk_size or max(1, _MAX_ROWS // num_samples))
+    if most == 0 and chunk < len(inputs):
+        warnings.warn(
+            f"predict: the model computes rows from other rows, or from their places, and rows in "
+            f"chunks of {chunk} know no others, wanted chunk_size={len(inputs)}",
+            UserWarning,
+            stacklevel=2,
+        )
     return Prediction(
         key=key,
         forward_pass=ForwardPass(partition, site),
@@ -159,7 +168,7 @@ def predict(
         x=inputs,
         draws=draws,
         num_samples=num_samples,
-        chunk_size=min(block, chunk_size or max(1, _MAX_ROWS // num_samples)),
+        chunk_size=chunk,
         standardizer=standardizer,
         chains=chains,
     )

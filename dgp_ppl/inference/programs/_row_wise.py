@@ -1,7 +1,8 @@
-"""Whether what a model computes for a row depends on other rows, or on their number.
+"""Whether what a model computes for a row depends on other rows, on their number, or on its place.
 
 A mean over the rows of a plate does, and so does a prior whose scale is ``1 / len(x)``. Rows of
-padding would change such models without a word.
+padding would change such models without a word. A trend in ``jnp.arange(len(x))`` bears padding,
+but not that predictions run in blocks.
 """
 
 from __future__ import annotations
@@ -17,30 +18,38 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 _OURS = str(Path(__file__).parents[2])
 _SITE = str(Path(jax.__file__).parents[1])
 _TOOLS = tuple(f"{_SITE}/{name}/" for name in ("jax", "jaxlib", "equinox", "jaxtyping", "beartype"))
-_ALONG_ROWS = ("argmax", "argmin", "cum", "fft", "rev", "scan", "sort")  # keep the shape, or may
+# They keep the shape, or may.
+_ALONG_ROWS = (
+    "argmax", "argmin", "conv_general", "cum", "custom_call", "ffi_call", "fft", "io_callback",
+    "pure_callback", "reduce_window", "rev", "scan", "select_and", "sort",
+)  # fmt: skip
+_BY_PLACE = ("dynamic_slice", "gather", "iota", "slice")  # rows of what has none
 
 
-def is_row_wise(trace: Callable[[int], ClosedJaxpr], size: int) -> bool:
+def is_row_wise(trace: Callable[[int], ClosedJaxpr], size: int, *, by_place: bool = False) -> bool:
     """Return whether a program treats each row alone, by its traces with two numbers of rows.
+
+    With `by_place` it may know the places of rows.
 
     No other axis may be as long. The library's own steps are row-wise. Of all other steps none may
     lose the axis of rows or run along it, and their numbers have to be the same.
     """
     one, more = trace(size), trace(size + 1)
-    if any(_mixes(e, n) for found, n in ((one, size), (more, size + 1)) for e in _foreign(found)):
+    both = (one, size), (more, size + 1)
+    if any(_mixes(e, n, by_place or at_plate) for f, n in both for e, at_plate in _foreign(f)):
         return False
-    numbers = [[v for e in _foreign(found) for v in _numbers(e)] for found in (one, more)]
+    numbers = [[v for e, _ in _foreign(found) for v in _numbers(e)] for found in (one, more)]
     consts = zip(one.consts, more.consts, strict=False)
     return numbers[0] == numbers[1] and all(_is_prefix(a, b) for a, b in consts)
 
 
-def _foreign(found: ClosedJaxpr) -> Iterator[Any]:
-    """Yield the steps that the library's own functions did not make."""
+def _foreign(found: ClosedJaxpr) -> Iterator[tuple[Any, bool]]:
+    """Yield the steps that the library did not make, and whether NumPyro did, as in its plates."""
     for eqn in found.jaxpr.eqns:
         frames = eqn.source_info.traceback.frames if eqn.source_info.traceback else []
         home = next((f.file_name for f in frames if not f.file_name.startswith(_TOOLS)), "")
         if not home.startswith(_OURS):
-            yield eqn
+            yield eqn, home.startswith(f"{_SITE}/numpyro/")
 
 
 def _inner(eqn: Any) -> list[Any]:
@@ -50,16 +59,23 @@ def _inner(eqn: Any) -> list[Any]:
     return [e for a in found if is_program(a) for e in getattr(a, "jaxpr", a).eqns]
 
 
-def _mixes(eqn: Any, size: int) -> bool:
+def _mixes(eqn: Any, size: int, by_place: bool) -> bool:
     axes = lambda v: getattr(v.aval, "shape", ()).count(size)  # noqa: E731
     before, name = max(map(axes, eqn.invars), default=0), eqn.primitive.name
+    after = min(map(axes, eqn.outvars), default=0)
+    if after and not before and not by_place and name in _BY_PLACE:
+        return True
+    if name.startswith("scatter") and (at := eqn.invars[0].aval.shape).count(size):
+        numbers = eqn.params["dimension_numbers"]
+        moved = {*numbers.inserted_window_dims, *numbers.scatter_dims_to_operand_dims}
+        return any(at[axis] == size for axis in moved)
     if before and name == "gather":
         shape, batched = eqn.invars[0].aval.shape, eqn.params["dimension_numbers"]
         own = sum(shape[axis] == size for axis in batched.operand_batching_dims)
         return eqn.params["slice_sizes"].count(size) + own < shape.count(size)
-    lost = before > min(map(axes, eqn.outvars), default=0)
+    lost = before > after
     along = name.startswith(_ALONG_ROWS)
-    return bool(before and (lost or along)) or any(_mixes(e, size) for e in _inner(eqn))
+    return bool(before and (lost or along)) or any(_mixes(e, size, by_place) for e in _inner(eqn))
 
 
 def _numbers(eqn: Any) -> list[Any]:

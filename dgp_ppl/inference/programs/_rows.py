@@ -96,8 +96,10 @@ def _taken(partition: Partition, shapes: _Shapes) -> tuple[_Numbers, frozenset[i
 
     def program(data: CallArrays) -> Sites:
         numbers = {id(a): i for i, a in enumerate(jax.tree.leaves(data))}
+        model = whole_plates(partition.model)
         with recorded() as calls:
-            sites = survey(whole_plates(partition.model), partition.join(data))
+            sites = survey(model, partition.join(data))
+        sizes.update(model.subsamples)
         for arrays, batch_size in calls:
             taken.update(numbers[id(a)] for a in arrays if id(a) in numbers)
             sizes.update([] if batch_size is None else [batch_size])
@@ -140,7 +142,8 @@ def arrays_with_rows(caller: str, model: Model, call: Call) -> tuple[CallArrays,
 
     They are the arrays that the model hands to `minibatch` with x, and those without which it fails
     where x is longer. If it does not hand over x, all positional arguments as long as x have rows,
-    with a warning where they need not. Also returns the most rows that the model takes.
+    with a warning where they need not. Also returns the most rows that the model takes in a block,
+    of which each is computed alone; 0 if rows cannot be, and 1 if that is not known.
     """
     partition, data = Partition.split(model, call)
     shapes = _Shapes.of(data, len(call.args[0]))
@@ -155,8 +158,10 @@ def arrays_with_rows(caller: str, model: Model, call: Call) -> tuple[CallArrays,
     leaves, treedef = jax.tree.flatten(data)
     taken, sizes = _taken(partition, shapes)
     most = min(sizes, default=math.inf)
-    if not can_pad or not _is_row_wise(partition, shapes, taken, rows, most):
-        most = len(call.args[0])
+    if not can_pad:
+        return treedef.unflatten([i in rows for i in range(len(leaves))]), 1.0
+    if not _is_row_wise(partition, shapes, taken, rows, most, False):
+        most = 0.0
     return treedef.unflatten([i in rows for i in range(len(leaves))]), most
 
 
@@ -178,8 +183,9 @@ def _can_pad(partition: Partition, shapes: _Shapes, taken: _Numbers) -> bool:
 
 @lru_cache(maxsize=64)
 def _is_row_wise(
-    partition: Partition, shapes: _Shapes, taken: _Numbers, rows: _Numbers, most: float
-) -> bool:
+    partition: Partition, shapes: _Shapes, taken: _Numbers, rows: _Numbers, most: float,
+    by_place: bool,
+) -> bool:  # fmt: skip
     """Return whether a model, whose minibatches have all of these rows, treats each alone."""
     others = {shapes.size, *(n for _, shape, _ in shapes.leaves for n in shape)}
     largest = int(min(_ODD_SIZE, most - 1))
@@ -202,7 +208,7 @@ def _is_row_wise(
             return jax.make_jaxpr(log_densities)(shapes.treedef.unflatten(arrays))
 
     try:
-        return is_row_wise(trace, next(unlike))
+        return is_row_wise(trace, next(unlike), by_place=by_place)
     except Exception:  # whatever a model raises
         return False
 
@@ -235,7 +241,7 @@ def split_padded(
         return partition, data, share
     # Smaller minibatches have no padding.
     most = min(batch_sizes, default=math.inf)
-    if share == 1 and not _is_row_wise(partition, shapes, taken, taken, most):
+    if share == 1 and not _is_row_wise(partition, shapes, taken, taken, most, True):
         return partition, data, share
     # All rows stay all rows.
     size = min([padded_size(len(x)), *(b for b in batch_sizes if b >= len(x))])

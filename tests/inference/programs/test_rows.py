@@ -137,8 +137,8 @@ def test_rows_are_what_minibatch_takes():
     assert found(shifted, entries, z=X, batch_size=50) == ((True, False), False, 50)
     assert found(exposed, entries) == ((True, True), False, np.inf)
     with pytest.warns(UserWarning, match="argument 1 has as many entries as x has rows"):
-        assert found(looked_up, entries) == ((True, True), False, len(X))
-    assert found(inducing_rows, None)[2] == len(X)
+        assert found(looked_up, entries) == ((True, True), False, 1)
+    assert found(inducing_rows, None)[2] == 1
 
 
 def test_a_global_array_as_long_as_the_rows_is_not_cut():
@@ -175,9 +175,59 @@ def test_models_whose_rows_depend_on_each_other_are_not_padded():
         lambda x: x * jnp.linspace(0, 1, len(x))[:, None], lambda x: x / len(x),
         lambda x: jnp.cumsum(x, axis=0), lambda x: x - x[:1], jax.jit(less_mean),
         lambda x: x * np.linspace(0, 1, len(x))[:, None],
+        lambda x: jnp.convolve(x[:, 0], jnp.ones(3), mode="same")[:, None],
+        lambda x: jax.ops.segment_sum(x, (x[:, 0] > 0).astype(int), num_segments=len(x)),
+        lambda x: jax.lax.reduce_window(x, 0.0, jax.lax.add, (3, 1), (1, 1), "SAME"),
+        lambda x: jax.pure_callback(lambda a: a - a.mean(0), x, x),
     )  # fmt: skip
     assert [is_padded(change) for change in changes] == [False] * len(changes)
     assert not is_padded(lambda x: x, lambda x: 1 / x.shape[0])
     rowwise = lambda x: jnp.stack([jnp.sin(x[:, 0]), x.sum(-1)]).T[:, :1]  # noqa: E731
     assert is_padded(lambda x: x)
     assert is_padded(rowwise)
+    assert is_padded(lambda x: x.at[:, 0].set(0.0) + x)
+
+
+TABLE = jnp.linspace(-1.0, 1.0, 100)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        less_mean,
+        lambda x: jnp.cumsum(x, axis=0),
+        lambda x: x + 0.1 * jnp.arange(len(x), dtype=float)[:, None],
+        lambda x: x + TABLE[: len(x), None],
+    ],
+)
+def test_predictions_know_all_rows(change):
+    """Also where their number or their places matter, in a model that is not row-wise."""
+    x, v = jnp.linspace(-1, 1, 35)[:, None], jnp.ones((len(Z), 1))
+
+    def model(x, *, z):
+        f = layer(z)
+        with dgp.minibatch(x) as x:
+            numpyro.sample("y", dgp.observe(f(change(x)), lambda f: dist.Normal(f, 0.1)))
+
+    def mean(**options):
+        return dgp.predict(
+            KEY, model, None, {}, x, z=Z, posterior_samples={"f.v": v[None]}, **options
+        ).mean
+
+    with handlers.seed(rng_seed=0), handlers.substitute(data={"f.v": v}):
+        expected = layer(Z)(change(x)).mean[:, 0]
+    np.testing.assert_allclose(mean(), expected, atol=1e-5)
+    with pytest.warns(UserWarning, match="rows in chunks of 20 know no others"):
+        mean(chunk_size=20)
+
+
+def test_subsamples_of_plain_plates_are_minibatches():
+    """So they get small natural steps, and more of them."""
+
+    def model(x, y, *, z):
+        f = layer(z)
+        with numpyro.plate("data", len(x), subsample_size=4) as rows:
+            numpyro.sample("y", dgp.observe(f(x[rows]), lambda f: dist.Normal(f, 0.1)), obs=y[rows])
+
+    x, y = jnp.asarray(X), jnp.asarray(Y)
+    assert split_padded(model, Call((x, y), {"z": Z}), dgp.MeanField(model))[2] == 4 / len(X)
