@@ -58,7 +58,8 @@ def predict(
     closed form. The prediction is therefore a mixture of `num_samples` distributions of y. The
     hidden layers' noise is spread evenly over the passes (McKay et al. 1979), which makes means
     exacter. Nothing is computed before it is needed, and rows are processed in chunks of few sizes,
-    for each of which a program is compiled once::
+    for each of which a program is compiled once. Models whose rows know each other, or their
+    places, have all rows in one chunk::
 
         p = dgp.predict(key, model, guide, fit.params, x_test)
         p.mean, p.interval(0.9), p.log_prob(y_test)
