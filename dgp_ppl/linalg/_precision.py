@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -15,7 +15,7 @@ from jax import lax
 
 from dgp_ppl._checks import is_traced
 
-__all__ = ["double", "in_precision_of_argument", "precision_of", "single"]
+__all__ = ["double", "in_precision_of_argument", "precision_of", "single", "warn_if_wide"]
 
 
 def double(tree: Any) -> Any:
@@ -80,6 +80,19 @@ def in_precision_of_argument(
 def precision_of(tree: Any) -> contextlib.AbstractContextManager[Any]:
     """Return the context in which JAX has float64 if all floats of a tree are float64."""
     return jax.enable_x64(True) if _is_double(tree) else contextlib.nullcontext()
+
+
+def warn_if_wide(caller: str, params: Mapping[str, Any]) -> None:
+    """Warn of means of v in float64 where JAX computes in float32, in which they mean others."""
+    own = [a for n, a in params.items() if n.endswith(".v.loc") and np.any(a)]
+    if own and _is_double(own) and jnp.result_type(float) != np.float64:
+        warnings.warn(
+            f"{caller}: params are float64, and JAX computes in float32, where q(v) means another "
+            "function: it is whitened by a factor with other jitter; wanted "
+            "jax.config.update('jax_enable_x64', True), or params of a fit in float32",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 def _is_double(tree: Any) -> bool:

@@ -99,7 +99,8 @@ def export(
         reason = " ".join(str(error).split())[:300]
         raise ValueError(
             f"export: JAX cannot export this model for {', '.join(platforms)} ({reason}); try "
-            "platforms=('cpu',), and operations of jax.numpy in the model"
+            "platforms=('cpu',), operations of jax.numpy in the model, and jax_enable_x64 if the "
+            "params are float64"
         ) from error
     outputs = jax.tree.unflatten(exported.out_tree, exported.out_avals)
     record = {

@@ -12,6 +12,7 @@ from dgp_ppl._partition import Call, alone
 from dgp_ppl._typing import Fitted, Model, Params
 from dgp_ppl.inference import LayerGuide
 from dgp_ppl.inference._params import declared_params
+from dgp_ppl.linalg._precision import warn_if_wide
 
 
 def guided(model: Model, guide: Model, params: Params | Fitted) -> Model:
@@ -43,6 +44,7 @@ def guided(model: Model, guide: Model, params: Params | Fitted) -> Model:
     check_program("guided", "model", model)
     check_program("guided", "guide", guide)
     values = params_of("guided", params)
+    warn_if_wide("guided", values)
     given = GivenParams(model, values, "guided")
     is_checked = False
 

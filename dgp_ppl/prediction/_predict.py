@@ -153,10 +153,11 @@ def predict(
     block = BLOCK if len(inputs) <= _MANY else _MANY
     block = block if block <= most else len(inputs)
     chunk = min(block, chunk_size or max(1, _MAX_ROWS // num_samples))
-    if most == 0 and chunk < len(inputs):
+    if most == 1 and chunk < len(inputs):
         warnings.warn(
-            f"predict: the model computes rows from other rows, or from their places, and rows in "
-            f"chunks of {chunk} know no others, wanted chunk_size={len(inputs)}",
+            "predict: the model may compute rows from other rows, or from their places, and rows "
+            f"in chunks of {chunk} know no others, wanted chunk_size={len(inputs)}, or x handed to "
+            "dgp_ppl.minibatch and used inside it alone",
             UserWarning,
             stacklevel=2,
         )

@@ -17,6 +17,7 @@ from dgp_ppl._partition import Call, alone
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference.runs._summary import program_name
 from dgp_ppl.likelihoods import Observed
+from dgp_ppl.linalg._precision import warn_if_wide
 
 
 class AllLayersSeen(BaseException):
@@ -112,6 +113,7 @@ def freeze(program: Any, params: Params | Fitted) -> Any:
     """
     check_program("freeze", "program", program)
     values = params_of("freeze", params)
+    warn_if_wide("freeze", values)
     given = GivenParams(program, values, "freeze", missing=_any_param)
     return _Frozen(given, data=values)
 

@@ -40,7 +40,7 @@ def is_row_wise(trace: Callable[[int], ClosedJaxpr], size: int, *, by_place: boo
         return False
     numbers = [[v for e, _ in _foreign(found) for v in _numbers(e)] for found in (one, more)]
     consts = zip(one.consts, more.consts, strict=False)
-    return numbers[0] == numbers[1] and all(_is_prefix(a, b) for a, b in consts)
+    return numbers[0] == numbers[1] and all(_fits(a, b, by_place) for a, b in consts)
 
 
 def _foreign(found: ClosedJaxpr) -> Iterator[tuple[Any, bool]]:
@@ -85,9 +85,14 @@ def _numbers(eqn: Any) -> list[Any]:
     return own + [v for e in _inner(eqn) for v in _numbers(e)]
 
 
-def _is_prefix(a: Any, b: Any) -> bool:
-    """Return whether a constant has the same first entries where there are more rows."""
+def _fits(a: Any, b: Any, by_place: bool) -> bool:
+    """Return whether a constant has the same first entries where there are more rows.
+
+    If not `by_place`, all its rows have to be the same.
+    """
     a, b = np.asarray(a), np.asarray(b)
     if a.ndim != b.ndim or a.dtype != b.dtype:
         return False
-    return a.dtype == object or bool((a == b[tuple(map(slice, a.shape))]).all())
+    same = a.dtype == object or bool((a == b[tuple(map(slice, a.shape))]).all())
+    grows = [i for i, (m, n) in enumerate(zip(a.shape, b.shape, strict=True)) if m != n]
+    return same and (by_place or all((a == a.take([0], i)).all() for i in grows))

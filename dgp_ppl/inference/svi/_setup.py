@@ -38,6 +38,7 @@ from dgp_ppl.inference.programs._rows import split_padded
 from dgp_ppl.inference.svi._feed import at_step
 from dgp_ppl.inference.svi._loop import Failure, ManyFits, Outcome, TrainingLoop, training_loop
 from dgp_ppl.likelihoods import Observed
+from dgp_ppl.linalg._precision import warn_if_wide
 
 __all__ = [
     "STEPS", "Problem", "Start", "bound_loss", "checked_loss", "guide_optimizer", "non_finite_loss",
@@ -111,6 +112,8 @@ class Problem:
             {} if a is None else params_of(caller, a, name)
             for a, name in zip(given, names, strict=True)
         ]
+        for values in starts:
+            warn_if_wide(f"{caller}: start", values)
         partition, data, share = split_padded(model, call, guide, pad)
         model_params = frozenset(n for n, s in sites.items() if s["type"] == "param")
         if steps is None:

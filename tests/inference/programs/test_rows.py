@@ -198,6 +198,7 @@ TABLE = jnp.linspace(-1.0, 1.0, 100)
         lambda x: jnp.cumsum(x, axis=0),
         lambda x: x + 0.1 * jnp.arange(len(x), dtype=float)[:, None],
         lambda x: x + TABLE[: len(x), None],
+        lambda x: x + 0.1 * np.arange(len(x), dtype=np.float32)[:, None],
     ],
 )
 def test_predictions_know_all_rows(change):
