@@ -153,7 +153,7 @@ def predict(
     block = BLOCK if len(inputs) <= _MANY else _MANY
     block = block if block <= most else len(inputs)
     chunk = min(block, chunk_size or max(1, _MAX_ROWS // num_samples))
-    if most == 1 and chunk < len(inputs):
+    if chunk < len(inputs) and (most == 0 or (most == 1 and chunk_size is None)):
         warnings.warn(
             "predict: the model may compute rows from other rows, or from their places, and rows "
             f"in chunks of {chunk} know no others, wanted chunk_size={len(inputs)}, or x handed to "

@@ -143,7 +143,7 @@ def arrays_with_rows(caller: str, model: Model, call: Call) -> tuple[CallArrays,
     They are the arrays that the model hands to `minibatch` with x, and those without which it fails
     where x is longer. If it does not hand over x, all positional arguments as long as x have rows,
     with a warning where they need not. Also returns the most rows that the model takes in a block,
-    of which each is computed alone; 1 if rows cannot be, or that is not known.
+    of which each is computed alone; 0 if rows cannot be, and 1 if that is not known.
     """
     partition, data = Partition.split(model, call)
     shapes = _Shapes.of(data, len(call.args[0]))
@@ -158,8 +158,10 @@ def arrays_with_rows(caller: str, model: Model, call: Call) -> tuple[CallArrays,
     leaves, treedef = jax.tree.flatten(data)
     taken, sizes = _taken(partition, shapes)
     most = min(sizes, default=math.inf)
-    if not can_pad or not _is_row_wise(partition, shapes, taken, rows, most, False):
+    if not can_pad:
         most = 1.0
+    elif not _is_row_wise(partition, shapes, taken, rows, most, False):
+        most = 0.0
     return treedef.unflatten([i in rows for i in range(len(leaves))]), most
 
 
