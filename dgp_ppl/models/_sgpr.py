@@ -47,7 +47,7 @@ class CollapsedNormal(dist.Distribution):
         if value.shape != self.event_shape:
             raise ValueError(f"sgpr: y has shape {value.shape}, wanted {self.event_shape}")
         A, y = self.A / self.noise, value / self.noise
-        # B = I + A A' = LB LB', c = LB⁻¹ A y. B gets jitter only if needed; it lowers the bound.
+        # B = I + A A', w = B⁻¹ A y. B gets jitter only if needed; it lowers the bound.
         B = factorise(jnp.eye(len(A), dtype=A.dtype) + matmul(A, A.T), jitter=0.0)
         w = matmul(B.inverse.T, matmul(B.inverse, matmul(A, y)))
         log_det = jnp.sum(jnp.log(jnp.diagonal(B.lower))) + len(y) * jnp.log(self.noise)
