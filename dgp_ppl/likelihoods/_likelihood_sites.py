@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpyro.distributions as dist
 from jaxtyping import Array
 from numpyro import handlers
@@ -28,6 +30,11 @@ def call_likelihood(likelihood: Likelihood, f: Array) -> tuple[dist.Distribution
     try:
         with recorder:
             distribution = likelihood(f)
+    except jax.errors.ConcretizationTypeError as error:
+        raise TypeError(
+            "observe: the likelihood takes a number of Python from f, or branches on it, wanted "
+            "operations of jax.numpy, such as jnp.where, because JAX traces the likelihood"
+        ) from error
     except ValueError as error:
         if "got invalid" in str(error):  # NumPyro's check of values that are known
             error = ValueError(f"observe: the likelihood's {error} Wanted, say, a positive scale")
@@ -44,6 +51,22 @@ def call_likelihood(likelihood: Likelihood, f: Array) -> tuple[dist.Distribution
     if not recorder.values:
         return distribution, likelihood
     return distribution, _WithSites(likelihood, recorder.values)
+
+
+def check_nodes(likelihood: Likelihood, f: Array, batch_shape: tuple[int, ...]) -> None:
+    """Raise unless a likelihood takes many values of f for each row, [Q, N, ...]."""
+    many = jax.ShapeDtypeStruct((2, *f.shape), f.dtype)
+    try:
+        found = jax.eval_shape(lambda f: jnp.zeros(likelihood(f).batch_shape), many).shape
+        has = f"batch shape {found}"
+    except (IndexError, TypeError, ValueError) as error:
+        found, has = None, f"an error ({str(error).splitlines()[0]})"
+    if found != (wanted := (2, *batch_shape)):
+        raise ValueError(
+            f"observe: for f of shape {many.shape}, two values for each row, the likelihood has "
+            f"{has}, wanted batch shape {wanted}: index f from its end, as in f[..., 0], and let "
+            "arrays of one entry per row broadcast"
+        )
 
 
 class _WithSites:

@@ -26,7 +26,7 @@ from dgp_ppl.core._marginals import Marginals
 from dgp_ppl.core._minibatch import real_rows
 from dgp_ppl.likelihoods._analytic import AnalyticLikelihood
 from dgp_ppl.likelihoods._counts import draw
-from dgp_ppl.likelihoods._likelihood_sites import call_likelihood
+from dgp_ppl.likelihoods._likelihood_sites import call_likelihood, check_nodes
 from dgp_ppl.likelihoods._mixture import EntriesMixture, LatentMixture, Mixture
 from dgp_ppl.likelihoods._quadrature import TRAPEZOID, expectation, log_expectation
 from dgp_ppl.likelihoods._survival import with_exact_tails
@@ -99,6 +99,8 @@ class Observed(dist.Distribution):
         self.analytic = (
             isinstance(at_mean, AnalyticLikelihood) and at_mean.latent is self.latent_mean
         )
+        if self.normal_scale is None and not self.analytic:
+            check_nodes(self.likelihood, self.latent_mean, (N,))
         self.obs_mask = self._checked_mask(mask)
         self.skips_padding = skips_padding
         super().__init__((N,), self.at_mean.event_shape)

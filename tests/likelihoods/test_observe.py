@@ -168,6 +168,7 @@ def test_few_draws_are_unbiased():
 def test_errors():
     normal = lambda f: dist.Normal(f, 0.3)  # noqa: E731
     one = observe(marginals(True), normal)
+    branching = lambda f: dist.Normal(f if f.sum() > 0 else -f, 0.3)  # noqa: E731
     with handlers.trace():
         without_key = observe(wide(True), VECTOR["Categorical"][0])
     for error, message, call in (
@@ -186,6 +187,22 @@ def test_errors():
             ValueError,
             r"batch shape \(4,\).*inside the same minibatch",
             lambda: observe(marginals(True, MEAN[:1], VAR[:1]), lambda f: dist.Normal(f, ROWS)),
+        ),
+        # Densities need many values of f for a row.
+        (
+            ValueError,
+            r"an error \(cannot reshape.*wanted batch shape \(2, 4\).*end",
+            lambda: observe(marginals(True), lambda f: dist.StudentT(4.0, f.reshape(4), 0.1)),
+        ),
+        (
+            ValueError,
+            r"likelihood has batch shape \(4,\), wanted batch shape \(2, 4\)",
+            lambda: observe(marginals(True), lambda f: dist.Poisson(jnp.exp(f[0]) * ROWS)),
+        ),
+        (
+            TypeError,
+            r"branches on it, wanted.*jnp\.where",
+            lambda: jax.jit(lambda v: observe(marginals(True, v), branching).mean)(MEAN),
         ),
         (TypeError, r"wanted Marginals: pass f\(x\)", lambda: observe(jnp.zeros((4, 1)), normal)),
         (
