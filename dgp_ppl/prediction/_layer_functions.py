@@ -23,6 +23,7 @@ from dgp_ppl.core._gp import DrawMode
 from dgp_ppl.inference import Chains
 from dgp_ppl.inference.runs._blocks import PassProgram
 from dgp_ppl.inference.runs._summary import Summarized, list_arrays
+from dgp_ppl.inference.svi._setup import refuse_tracing
 from dgp_ppl.linalg._precision import in_precision_of_argument
 from dgp_ppl.prediction._passes import ForwardPass
 from dgp_ppl.prediction._predict import predict
@@ -103,10 +104,11 @@ def layer_functions(
         The layers in the order of their calls, by name: ``"l1"`` for the site ``l1.v``.
 
     Raises:
-        TypeError: if `num_draws` is not an integer.
+        TypeError: if `num_draws` is not an integer; under `jax.jit`.
         ValueError: as `predict`; if the model has no GP layer, `at` names no layer of the model, or
             a grid has the wrong shape.
     """
+    refuse_tracing("layer_functions", key, params, x, args, kwargs)
     check_key("layer_functions", key)
     check_count("layer_functions", "num_draws", num_draws)
     check_kind("layer_functions", "at", at, Mapping | None, "a dict of inputs by layer")

@@ -23,6 +23,7 @@ from dgp_ppl import initialize, kernels, means, models
 from dgp_ppl.inference import minimize
 from dgp_ppl.inference.programs._data import check_data
 from dgp_ppl.models import svgp
+from dgp_ppl.prediction import layer_functions
 
 
 def functions_of_a_key():
@@ -256,6 +257,10 @@ def bad_arguments():
         ("init_params is 3, wanted a dict of unconstrained", lambda: sample(3)),
         ("fit: it is traced by jax.jit, vmap or grad, wanted", lambda: jax.jit(fit_to)()),
         ("minimize: it is traced by", lambda: jax.vmap(lambda y: minimize(KEY, svgp, None, y))(X)),
+        ("evaluate: it is traced by",
+         lambda: jax.jit(lambda y: dgp.evaluate(KEY, svgp, SHALLOW, {}, X, y, z=Z))(Y)),
+        ("layer_functions: it is traced by",
+         lambda: jax.jit(lambda x: layer_functions(KEY, svgp, SHALLOW, {}, x, z=Z))(X)),
         ("fit: param 'b' holds integers or booleans, .* wanted floats, such as numpyro.param.'b', ",
          lambda: fit_to(model=lambda *_, **__: numpyro.param("b", 1))),
         ("keys is a list, wanted keys, such as jax.random.split",

@@ -276,9 +276,11 @@ def evaluate(
     Raises:
         DataError: if the data are NaN or out of the support, as in `fit`, or the ELBO is not finite
             because another argument is NaN.
-        TypeError: if `key` is no random key; for a `RenyiELBO` with a guide of layers.
+        TypeError: if `key` is no random key; under `jax.jit`; for a `RenyiELBO` with a guide of
+            layers.
         ValueError: if the names or shapes of params do not fit the model and the guide.
     """
+    refuse_tracing("evaluate", key, params, args, kwargs)
     check_key("evaluate", key)
     check_count("evaluate", "num_draws", num_draws, 2)
     call, put_rows = checked_call("evaluate", model, guide, args, kwargs), None

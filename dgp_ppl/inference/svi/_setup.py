@@ -131,11 +131,11 @@ class Problem:
 
 
 def refuse_tracing(caller: str, *arguments: Any) -> None:
-    """Raise if JAX traces the caller: a fit steps, looks at its losses, and steps on."""
+    """Raise if JAX traces the caller, which looks at numbers."""
     if is_traced(jnp.zeros(()), arguments):
         raise TypeError(
-            f"{caller}: it is traced by jax.jit, vmap or grad, wanted a call outside of them; it "
-            "compiles itself; for many fits in one program: dgp_ppl.fit_many"
+            f"{caller}: it is traced by jax.jit, vmap or grad, wanted a call outside of them: it "
+            "compiles itself, and dgp_ppl.fit_many makes many fits in one program"
         )
 
 
