@@ -147,20 +147,15 @@ class Rows:
 
     def blocks(self, num_rows: int | None = None) -> Iterator[Arrays]:
         """Yield the arrays of all rows in order, `num_rows` or at most 128 MB at a time."""
-        num_rows = num_rows or min(_BLOCK_ROWS, max(1, _BLOCK_BYTES // self.row_bytes))
+        if num_rows is None:
+            num_rows = min(_BLOCK_ROWS, max(1, _BLOCK_BYTES // self.row_bytes))
+        check_count("Rows.blocks", "num_rows", num_rows)
         for start in range(0, self.num_rows, num_rows):
             yield self.read([(start, min(self.num_rows, start + num_rows))])
 
     def take(self, numbers: Any) -> Arrays:
         """Return the rows with these numbers, which may repeat, in one pass at most."""
-        given = np.asarray(numbers)
-        if given.size and given.dtype.kind not in "iu":
-            raise TypeError(
-                f"Rows.take: numbers holds {given.dtype}, wanted integers: numbers of rows, such "
-                "as np.flatnonzero(mask)"
-            )
-        distinct, where = np.unique(given.astype(np.int64), return_inverse=True)
-        self._check_numbers("take", distinct)
+        distinct, where = self._checked_numbers("take", numbers)
         originals = self._originals(distinct)
         arrays = self._mapped(self._reader.take(originals), lambda row: originals[row])
         return tuple(a[where] for a in arrays)
@@ -210,17 +205,24 @@ class Rows:
 
     def without(self, numbers: Any) -> Rows:
         """Return all rows but those with these numbers, which differ, and are not all rows."""
-        distinct = np.unique(np.asarray(numbers, np.int64))
+        distinct, _ = self._checked_numbers("without", numbers)
         if len(distinct) >= self.num_rows:
             raise ValueError(f"Rows.without: no row is left of {self.num_rows}")
-        self._check_numbers("without", distinct)
         left_out = np.union1d(self._left_out, self._originals(distinct))
         return Rows(self._reader, self._buffer_rows, left_out, self._functions)
 
-    def _check_numbers(self, method: str, numbers: np.ndarray) -> None:
-        """Raise unless these are numbers of rows, which increase."""
-        if not len(numbers) or numbers[0] < 0 or numbers[-1] >= self.num_rows:
+    def _checked_numbers(self, method: str, numbers: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return the distinct numbers of rows, which increase, and the place of each given one."""
+        given = np.asarray(numbers)
+        if given.size and given.dtype.kind not in "iu":
+            raise TypeError(
+                f"Rows.{method}: numbers holds {given.dtype}, wanted integers: numbers of rows, "
+                "such as np.flatnonzero(mask)"
+            )
+        distinct, where = np.unique(given.astype(np.int64), return_inverse=True)
+        if not len(distinct) or distinct[0] < 0 or distinct[-1] >= self.num_rows:
             raise ValueError(f"Rows.{method}: wanted numbers of rows, from 0 to {len(self) - 1}")
+        return distinct, where
 
     @cached_property
     def first(self) -> Arrays:

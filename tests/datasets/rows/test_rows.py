@@ -86,6 +86,8 @@ def test_bad_arguments():
           for bad in ([], [-1], [83])),
         *((TypeError, "numbers holds .*, wanted integers", lambda bad=bad: ROWS.take(bad))
           for bad in (np.arange(N) > 3, [1.5])),
+        (TypeError, "Rows.without: numbers holds bool", lambda: ROWS.without(np.arange(N) > 3)),
+        (ValueError, "Rows.blocks: num_rows is -3", lambda: list(ROWS.blocks(-3))),
         *((IndexError, in_order.format(*ends), lambda ends=ends: ROWS.read([(0, 2), ends]))
           for ends in ((-1, 3), (3, 2), (39, 84))),
     ):  # fmt: skip
