@@ -98,6 +98,8 @@ def test_errors():
         (ValueError, "a target of y is NaN in all rows", lambda: (rows(X, nothing),)),
         (DataError, r"column 1 of x: nan in row 41 \(from 0\) is missing", lambda: (rows(x),)),
         (DataError, r"target 'y': inf in row 17 \(from 0\) is infinite", lambda: (rows(X, y),)),
+        (DataError, "inf in row 17", lambda: (rows(X, y.astype(np.float32)),)),
+        (DataError, "column 0 of x: .*e.199 in row 0", lambda: (rows(X * 1e200),)),
     ):
         with pytest.raises(error, match=message):
             Standardizer.fit(*call())

@@ -61,6 +61,8 @@ def hash_arrays(found: Any, arrays: Arrays) -> None:
 
 def first_bad(array: np.ndarray, limit: float, may_miss: bool) -> tuple[int, ...]:
     """Return the position of the first number beyond a limit, or NaN if none may miss; else ()."""
+    if array.dtype.kind == "f":
+        limit = np.float64(limit)  # a number of Python would be rounded to the array's precision
     bad = ~((array >= -limit) & (array <= limit))
     if may_miss:
         bad &= array == array  # not NaN
