@@ -100,8 +100,13 @@ class DeepGPEstimator(BaseEstimator):
             ValueError: if the data or a parameter cannot be used.
         """
         numeric = isinstance(self, RegressorMixin)
-        X, y = self._checked(X, y=y, ensure_min_samples=2, y_numeric=numeric)
-        return self._fit(X, *self._targets(y))
+        before = dict(vars(self))
+        try:
+            X, y = self._checked(X, y=y, ensure_min_samples=2, y_numeric=numeric)
+            return self._fit(X, *self._targets(y))
+        except BaseException:
+            self.__dict__ = before  # an earlier fit keeps its classes and columns
+            raise
 
     @abc.abstractmethod
     def _targets(self, y: np.ndarray) -> tuple[np.ndarray, str, int]:

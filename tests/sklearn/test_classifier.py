@@ -57,3 +57,13 @@ def test_errors():
     ):
         with pytest.raises(ValueError, match=message):
             DeepGPClassifier(**options).fit(X, y)
+
+
+def test_a_refit_that_fails_leaves_the_fit():
+    """With its classes: others would be read into its probabilities."""
+    gp = DeepGPClassifier()
+    gp.classes_, gp.fitted_, gp.n_features_in_ = np.array(["a", "b"]), object(), 3
+    before = dict(vars(gp))
+    with pytest.raises(ValueError, match="method is 'nope'"):
+        gp.set_params(method="nope").fit(X, ["yes", "no"] * (len(X) // 2))
+    assert vars(gp) == before | {"method": "nope"}
