@@ -86,6 +86,12 @@ class PooledPrediction(Prediction):
         """Iterate over the distributions of y in the model's units: rows, and their S mixtures."""
         for parts in zip(*(m.components() for m in self.members), strict=True):
             mixtures = [mixture for _, mixture in parts]
+            if len({jax.tree.structure(m) for m in mixtures}) > 1:
+                kinds = {type(m.components).__name__ for m in mixtures}
+                raise TypeError(
+                    f"pool: predictions have distributions of several kinds ({kinds}), wanted fits "
+                    "of one likelihood"
+                )
             yield parts[0][0], jax.tree.map(lambda *a: jnp.concatenate(a), *mixtures)
 
     def function_draws(
