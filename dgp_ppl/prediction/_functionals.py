@@ -22,15 +22,18 @@ from numpyro.distributions import constraints
 
 from dgp_ppl._checks import bad_rows, is_traced
 from dgp_ppl._partition import compiled
-from dgp_ppl._typing import PRNGKey
+from dgp_ppl._typing import AnyArray, PRNGKey
 from dgp_ppl.likelihoods import Mixture
 from dgp_ppl.likelihoods._counts import BINOMIAL
+from dgp_ppl.likelihoods._mixture import holds_programs
+from dgp_ppl.linalg._precision import double, single
 
 QUANTILE_TOLERANCE = 1e-6
 """Width, in standard deviations of y, of the interval whose midpoint `quantiles` returns."""
 _MOST_CLASSES = 2000
 _ROUGH = 2.0  # sd of a log over draws, above which the mean of 20 draws is mostly too small
 _AT_ONCE = 32  # classes in memory
+_FINE = 0.999  # level above which float32 blurs the distance to 1
 
 
 @compiled
@@ -135,13 +138,31 @@ def draws(mixtures: Mixture, passes: Array, key: PRNGKey) -> Array:
     return jnp.moveaxis(jax.vmap(draw)(passes, random.split(key, len(passes))), 0, 1)
 
 
-@compiled
-def quantiles(mixtures: Mixture, levels: Array) -> Array:
+def quantiles(mixtures: Mixture, levels: AnyArray) -> Array:
     """Return quantiles of y over all passes, [B, len(levels), ...].
 
     The quantile is the smallest y with cdf(y) >= level: exact for integers, and for real y within
     half of `QUANTILE_TOLERANCE` standard deviations. Quantiles of integers have a derivative of 0.
     """
+    is_fine = not is_traced(levels) and np.max(levels, initial=0.0) > _FINE
+    if not is_fine or holds_programs(mixtures):
+        dtype = jnp.result_type(float)
+        if is_fine and (blur := float(jnp.finfo(dtype).eps) / (1 - np.max(levels))) > 0.01:
+            warnings.warn(
+                f"quantile: this likelihood is computed in {dtype}, which blurs the "
+                f"probability above level {np.max(levels):.10g} by {100 * blur:.2g} %; wanted a "
+                "lower level, or jax.config.update('jax_enable_x64', True)",
+                UserWarning,
+                stacklevel=2,
+            )
+        return _quantiles(mixtures, jnp.asarray(levels, float))
+    with jax.enable_x64(True):
+        found = _quantiles(*double((mixtures, np.asarray(levels, np.float64))))
+    return single(found)
+
+
+@compiled
+def _quantiles(mixtures: Mixture, levels: Array) -> Array:
     return jnp.moveaxis(_search(mixtures, levels), 0, 1)
 
 

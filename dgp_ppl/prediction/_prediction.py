@@ -123,13 +123,15 @@ class Prediction(Summarized, Portable):
             num: number of draws, where draws are needed.
 
         Raises:
-            ValueError: if y has another shape.
+            ValueError: if y has another shape, or is NaN.
         """
         at: Any = y
         if np.ndim(at) == 0:
             first = next(self.components())[1]
             at = namespace(at).full((len(self.x), *first.components.event_shape), at)
         at, num_classes = self._shaped("cdf", at), self._classes()[1]
+        if not is_traced(at) and at.dtype.kind == "f":
+            check_no_nan("cdf", np.isnan(at))
         try:
             return self._map(
                 lambda *a: functionals.distribution_function(*a, num_classes),
@@ -212,12 +214,13 @@ class Prediction(Summarized, Portable):
         levels = to_host(as_array("quantile", "q", q))
         if not is_traced(levels) and not ((levels > 0) & (levels < 1)).all():
             raise ValueError(f"quantile: q is {q}, wanted levels strictly between 0 and 1")
-        flat = jnp.asarray(levels.ravel(), float)
+        flat = levels.ravel()
         num_classes = self._classes()[1]
 
         def found(mixtures: Mixture) -> Array:
             if num_classes is not None:
-                return functionals.class_quantiles(mixtures, flat, num_classes)
+                at = jnp.asarray(flat, float)
+                return functionals.class_quantiles(mixtures, at, num_classes)
             return functionals.quantiles(mixtures, flat)
 
         try:

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from dgp_ppl.prediction import _functionals as functionals
@@ -56,8 +57,8 @@ def row_function(
             mean, var, _ = functionals.moments(mixtures)[0]
             found |= {"mean": mean * spread + loc, "var": var * jnp.square(spread)}
             if len(levels):
-                at = jnp.asarray(levels, x.dtype)
-                found["quantiles"] = functionals.quantiles(mixtures, at)[0] * spread + loc
+                at = functionals.quantiles(mixtures, np.asarray(levels, np.float64))[0]
+                found["quantiles"] = at * spread + loc
         except NotImplementedError as error:
             if classes is None:
                 lacking: Any = "quantiles; leave them out" if found else "mean and variance"

@@ -155,6 +155,17 @@ def with_likelihood(likelihood, **options):
     return dgp.predict(KEY, known_latent, guide, params, x, likelihood=likelihood, **options)
 
 
+def test_quantiles_close_to_1():
+    """float32 rounds 1 - 1e-9 to 1: a Gaussian's are in float64, and the others' have a warning."""
+    p = with_likelihood(lambda f: dist.Normal(f, 0.3), num_samples=1)
+    low, high = (p.interval(1 - 2e-9) - p.mean) / np.sqrt(p.var)
+    np.testing.assert_allclose(high, stats.norm.ppf(1 - 1e-9), atol=1e-5)
+    np.testing.assert_allclose(low, -high, atol=1e-5)
+    p = with_likelihood(lambda f: dist.StudentT(4.0, f, 0.5), num_samples=1)
+    with pytest.warns(UserWarning, match="float32, which blurs .* above level 0.999999 by 12 %"):
+        p.quantile(1 - 1e-6)
+
+
 @pytest.mark.slow
 def test_counts():
     """Quantiles of a Poisson are the smallest counts that reach their level."""
@@ -274,6 +285,7 @@ def test_what_predictions_cannot_do_is_said():
             for q in (0.0, 1.0, -0.1, [0.5, 2.0])
         ),
         (lambda: p.probabilities, "wanted a class"),
+        (lambda: p.cdf(np.nan), "cdf: y is NaN in 7 of 7 rows"),
     ):
         with pytest.raises(ValueError, match=pattern):
             call()
