@@ -2,7 +2,9 @@
 
 import functools
 
+import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 from jax import random
 from scipy.special import logsumexp
@@ -70,5 +72,12 @@ def test_what_cannot_be_mixed():
     ):
         with pytest.raises(error, match=f"pool: .*{pattern}"):
             dgp.pool([*one, *others])
+    known = {n: a for n, a in one[0].params.items() if n != "noise"}
+    counts = dgp.predict(
+        KEY, svgp, SHALLOW, known, X_NEW, num_samples=4, z=Z,
+        likelihood=lambda f: dist.Poisson(jnp.exp(f)),
+    )  # fmt: skip
+    with pytest.raises(TypeError, match=r"pool: predictions .*wanted fits of one likelihood"):
+        dgp.pool([*one, counts]).log_prob(np.zeros(5))
     with pytest.raises(ValueError, match="pool: predictions is empty"):
         dgp.pool([])
