@@ -77,7 +77,7 @@ def layer_lines(layers: dict[str, Any], noise: float, sd: float, share: float) -
     """
     host = {n.removesuffix(".v"): _on_host(layer) for n, layer in layers.items()}
     observed = [layer for layer in host.values() if layer["observed"]]
-    dtype = next(iter(host.values()))["x"].dtype
+    dtype = next(iter(host.values()))["dtype"]
     for check in (_use, _scales, _spread, _jitter, partial(_rounding, sd=sd)):
         found = {n: check(layer, share) for n, layer in host.items()}  # type: ignore[operator]
         yield from worst(
@@ -114,6 +114,7 @@ def _on_host(layer: dict[str, Any]) -> dict[str, Any]:
         exact = jax.tree.map(lambda a: jnp.asarray(a, np.float64), host)
         found = _covariances(exact["kernel"], exact["z"], exact["x"][:_ROWS])
         host["gram"], host["cross"] = (np.asarray(a).reshape(-1, *a.shape[-2:]) for a in found)
+    host["dtype"] = host["jitter"].dtype  # of the factor: x may have another
     host["jitter"] = np.broadcast_to(host["jitter"], len(host["gram"])).astype(np.float64)
     host["gram"] = host["gram"] + host["jitter"][:, None, None] * np.eye(host["z"].shape[-2])
     return host
@@ -182,14 +183,14 @@ def _spread(layer: dict[str, Any], share: float) -> Iterator[Line]:
 
 def _jitter(layer: dict[str, Any], share: float) -> Iterator[Line]:
     for K, jitter in zip(layer["gram"], layer["jitter"], strict=True):
-        raised = jitter / (default_jitter(layer["x"].dtype) * np.diagonal(K).mean())
+        raised = jitter / (default_jitter(layer["dtype"]) * np.diagonal(K).mean())
         condition = f"condition of k(z, z) {np.linalg.cond(K):.0e}"
         yield checked("jitter", raised, f"{raised:.2g} times the least; {condition}")
 
 
 def _rounding(layer: dict[str, Any], share: float, sd: float) -> Iterator[Line]:
     """Compare a layer's mean in float32 with the mean in float64, of the same arrays."""
-    if layer["x"].dtype == np.float64 or not layer["plain"]:
+    if layer["dtype"] == np.float64 or not layer["plain"]:
         return
     lowers = [scipy.linalg.cholesky(K, lower=True) for K in layer["gram"]]
     error = []

@@ -251,6 +251,7 @@ def test_each_fault_of_a_layer_has_its_line():
     assert found(kernel=kernels.Periodic(1.0, 1.0, 5.0)) == {"range in periods"}
     assert found(z=0.01 * last["z"]) == {"spread of z"}
     assert found(jitter=np.float32(1e-2)) == {"jitter"}
+    assert found(x=last["x"].astype(np.float64)) == set()  # params of float32 elsewhere
     assert found(mean=np.ones((40, 1), np.float32)) == {"float32"}
     assert found(noise=1e-6) == {"noise at its floor", "inducing inputs"}
     assert found(noise=0.04) == {"inducing inputs"}
