@@ -87,10 +87,10 @@ class PooledPrediction(Prediction):
         for parts in zip(*(m.components() for m in self.members), strict=True):
             mixtures = [mixture for _, mixture in parts]
             if len({jax.tree.structure(m) for m in mixtures}) > 1:
-                kinds = {type(m.components).__name__ for m in mixtures}
+                kinds = ", ".join(sorted({type(m.entries).__name__ for m in mixtures}))
                 raise TypeError(
-                    f"pool: predictions have distributions of several kinds ({kinds}), wanted fits "
-                    "of one likelihood"
+                    f"pool: predictions have several distributions (of {kinds}), wanted fits of "
+                    "one likelihood, and of one model if its likelihood has no closed form"
                 )
             yield parts[0][0], jax.tree.map(lambda *a: jnp.concatenate(a), *mixtures)
 

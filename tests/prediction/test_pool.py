@@ -77,7 +77,7 @@ def test_what_cannot_be_mixed():
         KEY, svgp, SHALLOW, known, X_NEW, num_samples=4, z=Z,
         likelihood=lambda f: dist.Poisson(jnp.exp(f)),
     )  # fmt: skip
-    with pytest.raises(TypeError, match=r"pool: predictions .*wanted fits of one likelihood"):
+    with pytest.raises(TypeError, match=r"pool: .*Normal, Poisson.*wanted fits of one likelihood"):
         dgp.pool([*one, counts]).log_prob(np.zeros(5))
     with pytest.raises(ValueError, match="pool: predictions is empty"):
         dgp.pool([])

@@ -71,7 +71,8 @@ def minimize(
 
     Returns:
         Params, NumPy's arrays in float64; the state, in JAX's default precision; and the loss
-        after each iteration.
+        after each iteration. Keep the params as they are: a q(v) that `jnp.asarray` rounds to
+        float32 means another function, because its factor has other jitter.
 
     Raises:
         DataError: as in `fit`.
