@@ -12,9 +12,15 @@ from jaxtyping import Array
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
+from dgp_ppl._errors import one_line
 from dgp_ppl._partition import alone
 
 _LIMITS: Any = dist.constraints
+_OF_TRACED = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+)
 _BOUNDED = _LIMITS.positive, _LIMITS.nonnegative, _LIMITS.unit_interval, _LIMITS.simplex
 
 Likelihood = Callable[[Array], dist.Distribution]
@@ -30,11 +36,8 @@ def call_likelihood(likelihood: Likelihood, f: Array) -> tuple[dist.Distribution
     try:
         with recorder:
             distribution = likelihood(f)
-    except jax.errors.ConcretizationTypeError as error:
-        raise TypeError(
-            "observe: the likelihood takes a number of Python from f, or branches on it, wanted "
-            "operations of jax.numpy, such as jnp.where, because JAX traces the likelihood"
-        ) from error
+    except _OF_TRACED as error:
+        raise _needs_numbers() from error
     except ValueError as error:
         if "got invalid" in str(error):  # NumPyro's check of values that are known
             error = ValueError(f"observe: the likelihood's {error} Wanted, say, a positive scale")
@@ -55,18 +58,30 @@ def call_likelihood(likelihood: Likelihood, f: Array) -> tuple[dist.Distribution
 
 def check_nodes(likelihood: Likelihood, f: Array, batch_shape: tuple[int, ...]) -> None:
     """Raise unless a likelihood takes many values of f for each row, [Q, N, ...]."""
-    many = jax.ShapeDtypeStruct((2, *f.shape), f.dtype)
+    num = max(f.shape) + 1  # as no axis of f, which it could be taken for
+    many, wanted = jax.ShapeDtypeStruct((num, *f.shape), f.dtype), (num, *batch_shape)
+    why = None
     try:
-        found = jax.eval_shape(lambda f: jnp.zeros(likelihood(f).batch_shape), many).shape
+        with alone():  # sites in it are the model's own, made once
+            found = jax.eval_shape(lambda f: jnp.zeros(likelihood(f).batch_shape), many).shape
         has = f"batch shape {found}"
-    except (IndexError, TypeError, ValueError) as error:
-        found, has = None, f"an error ({str(error).splitlines()[0]})"
-    if found != (wanted := (2, *batch_shape)):
+    except _OF_TRACED as error:
+        raise _needs_numbers() from error
+    except Exception as error:
+        found, why, has = None, error, f"an error ({type(error).__name__}: {one_line(error)})"
+    if found != wanted:
         raise ValueError(
-            f"observe: for f of shape {many.shape}, two values for each row, the likelihood has "
+            f"observe: for f of shape {many.shape}, {num} values for each row, the likelihood has "
             f"{has}, wanted batch shape {wanted}: index f from its end, as in f[..., 0], and let "
             "arrays of one entry per row broadcast"
-        )
+        ) from why
+
+
+def _needs_numbers() -> TypeError:
+    return TypeError(
+        "observe: the likelihood takes a number of Python or NumPy from a traced array such as f, "
+        "or branches on it, wanted operations of jax.numpy, such as jnp.where and jnp.exp"
+    )
 
 
 class _WithSites:

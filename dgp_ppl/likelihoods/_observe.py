@@ -356,7 +356,8 @@ def observe(
         A distribution with batch shape [N] and the event shape of the likelihood.
 
     Raises:
-        ValueError: if the likelihood's batch shape is not [N], or the mask has another shape.
+        ValueError: if the likelihood's batch shape is not [N], or not [Q, N] for many values of f,
+            or the mask has another shape.
         TypeError: if `marginals` is an array (pass ``f(x)``, not ``f.sample(x)``), or `likelihood`
             is no function that returns a distribution.
 

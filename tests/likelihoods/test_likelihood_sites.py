@@ -45,6 +45,15 @@ def test_densities_have_the_value_and_the_gradient_of_a_param():
     assert abs(found[1]) > 1
 
 
+def test_a_deterministic_site_has_the_value_at_the_mean():
+    def likelihood(f):
+        return dist.Poisson(numpyro.deterministic("rate", jnp.exp(f)))
+
+    with handlers.trace() as found:
+        dgp.observe(F, likelihood)
+    np.testing.assert_allclose(found["rate"]["value"], jnp.exp(F.mean[:, 0]), rtol=1e-6)
+
+
 def test_a_fit_learns_them_and_predictions_use_them():
     guide = dgp.MeanField(models.svgp)
     options = {"z": Z, "likelihood": inside}

@@ -169,6 +169,12 @@ def test_errors():
     normal = lambda f: dist.Normal(f, 0.3)  # noqa: E731
     one = observe(marginals(True), normal)
     branching = lambda f: dist.Normal(f if f.sum() > 0 else -f, 0.3)  # noqa: E731
+    tested = lambda f: dist.Categorical(logits=f if f.sum() > 0 else -f)  # noqa: E731
+
+    def only_rows(f):
+        assert f.ndim == 1
+        return dist.Poisson(jnp.exp(f))
+
     with handlers.trace():
         without_key = observe(wide(True), VECTOR["Categorical"][0])
     for error, message, call in (
@@ -191,18 +197,29 @@ def test_errors():
         # Densities need many values of f for a row.
         (
             ValueError,
-            r"an error \(cannot reshape.*wanted batch shape \(2, 4\).*end",
+            r"an error \(TypeError: cannot reshape.*wanted batch shape \(5, 4\).*end",
             lambda: observe(marginals(True), lambda f: dist.StudentT(4.0, f.reshape(4), 0.1)),
         ),
         (
             ValueError,
-            r"likelihood has batch shape \(4,\), wanted batch shape \(2, 4\)",
+            r"an error \(AssertionError: ",
+            lambda: observe(marginals(True), only_rows),
+        ),
+        (
+            ValueError,
+            r"likelihood has batch shape \(4,\), wanted batch shape \(5, 4\)",
             lambda: observe(marginals(True), lambda f: dist.Poisson(jnp.exp(f[0]) * ROWS)),
         ),
         (
             TypeError,
             r"branches on it, wanted.*jnp\.where",
             lambda: jax.jit(lambda v: observe(marginals(True, v), branching).mean)(MEAN),
+        ),
+        (TypeError, r"branches on it, wanted.*jnp\.where", lambda: observe(wide(True), tested)),
+        (
+            TypeError,
+            r"Python or NumPy from a traced array",
+            lambda: observe(marginals(True), lambda f: dist.Poisson(np.exp(f))),
         ),
         (TypeError, r"wanted Marginals: pass f\(x\)", lambda: observe(jnp.zeros((4, 1)), normal)),
         (
