@@ -146,7 +146,7 @@ def quantiles(mixtures: Mixture, levels: AnyArray) -> Array:
     """
     is_fine = not is_traced(levels) and np.max(levels, initial=0.0) > _FINE
     if not is_fine or holds_programs(mixtures):
-        dtype = jnp.result_type(float)
+        dtype = mixtures.log_weights.dtype
         if is_fine and (blur := float(jnp.finfo(dtype).eps) / (1 - np.max(levels))) > 0.01:
             warnings.warn(
                 f"quantile: this likelihood is computed in {dtype}, which blurs the "
