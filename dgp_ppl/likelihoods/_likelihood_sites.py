@@ -67,7 +67,7 @@ def check_nodes(likelihood: Likelihood, f: Array, batch_shape: tuple[int, ...]) 
         has = f"batch shape {found}"
     except _OF_TRACED as error:
         raise _needs_numbers() from error
-    except Exception as error:
+    except Exception as error:  # users' code may raise any
         found, why, has = None, error, f"an error ({type(error).__name__}: {one_line(error)})"
     if found != wanted:
         raise ValueError(
