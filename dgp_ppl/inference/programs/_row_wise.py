@@ -20,27 +20,30 @@ _SITE = str(Path(jax.__file__).parents[1])
 _TOOLS = tuple(f"{_SITE}/{name}/" for name in ("jax", "jaxlib", "equinox", "jaxtyping", "beartype"))
 # They keep the shape, or may.
 _ALONG_ROWS = (
-    "argmax", "argmin", "conv_general", "cum", "custom_call", "ffi_call", "fft", "io_callback",
-    "pure_callback", "reduce_window", "rev", "scan", "select_and", "sort",
+    "conv_general", "cum", "custom_call", "ffi_call", "fft", "io_callback", "pure_callback",
+    "reduce_window", "rev", "scan", "select_and", "sort",
 )  # fmt: skip
-_BY_PLACE = ("dynamic_slice", "gather", "iota", "slice")  # rows of what has none
+_BY_PLACE = ("dynamic_slice", "gather", "iota", "random_bits", "slice")  # rows of what has none
 
 
-def is_row_wise(trace: Callable[[int], ClosedJaxpr], size: int, *, by_place: bool = False) -> bool:
-    """Return whether a program treats each row alone, by its traces with two numbers of rows.
+def is_row_wise(
+    trace: Callable[[int], ClosedJaxpr], few: int, many: int, *, by_place: bool = False
+) -> bool:
+    """Return whether a program treats each row alone, by its traces with few and with many rows.
 
     With `by_place` it may know the places of rows.
 
-    No other axis may be as long. The library's own steps are row-wise. Of all other steps none may
-    lose the axis of rows or run along it, and their numbers have to be the same.
+    No other axis may be as long as the many. The library's own steps are row-wise. Of all other
+    steps none may lose the axis of rows or run along it. They have to be the same in both traces,
+    with the same numbers, so that no branch depends on the number of rows.
     """
-    one, more = trace(size), trace(size + 1)
-    both = (one, size), (more, size + 1)
-    if any(_mixes(e, n, by_place or at_plate) for f, n in both for e, at_plate in _foreign(f)):
+    less, more = trace(few), trace(many)
+    if any(_mixes(eqn, many, by_place or at_plate) for eqn, at_plate in _foreign(more)):
         return False
-    numbers = [[v for e, _ in _foreign(found) for v in _numbers(e)] for found in (one, more)]
-    consts = zip(one.consts, more.consts, strict=False)
-    return numbers[0] == numbers[1] and all(_fits(a, b, by_place) for a, b in consts)
+    steps = [[v for e, _ in _foreign(found) for v in _step(e)] for found in (less, more)]
+    if steps[0] != steps[1] or len(less.consts) != len(more.consts):
+        return False
+    return all(_fits(a, b, by_place) for a, b in zip(less.consts, more.consts, strict=True))
 
 
 def _foreign(found: ClosedJaxpr) -> Iterator[tuple[Any, bool]]:
@@ -75,14 +78,17 @@ def _mixes(eqn: Any, size: int, by_place: bool) -> bool:
         return eqn.params["slice_sizes"].count(size) + own < shape.count(size)
     lost = before > after
     along = name.startswith(_ALONG_ROWS)
+    axis = [eqn.params[n] for n in ("axis", "dimension", "dimensions") if n in eqn.params]
+    if along and axis:
+        along = any(eqn.invars[0].aval.shape[n] == size for n in np.ravel(axis))
     return bool(before and (lost or along)) or any(_mixes(e, size, by_place) for e in _inner(eqn))
 
 
-def _numbers(eqn: Any) -> list[Any]:
-    """Return the numbers in a step."""
+def _step(eqn: Any) -> list[Any]:
+    """Return the name of a step and the numbers in it, and those of the programs in it."""
     values = [v.val for v in eqn.invars if hasattr(v, "val")]
     own = [np.asarray(v).tolist() for v in values if np.ndim(v) == 0]
-    return own + [v for e in _inner(eqn) for v in _numbers(e)]
+    return [eqn.primitive.name, *own] + [v for e in _inner(eqn) for v in _step(e)]
 
 
 def _fits(a: Any, b: Any, by_place: bool) -> bool:

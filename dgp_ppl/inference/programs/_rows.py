@@ -29,7 +29,7 @@ from dgp_ppl.inference.programs._handlers import Sites, survey
 from dgp_ppl.inference.programs._row_wise import is_row_wise
 from dgp_ppl.likelihoods import log_density
 
-_ODD_SIZE = 1009  # rows of a trace, unlike the length of any other axis
+_MANY_ROWS = 1009  # of a trace, or more
 _LEAST_WIDTH = 32  # of the steps between the numbers of rows that fits are padded to
 
 _Numbers = frozenset[int]  # of arrays among the leaves of a `CallArrays`
@@ -52,6 +52,11 @@ class _Shapes:
         found = [(n, jnp.shape(a)[n:], a.dtype) for n, a in zip(is_long, leaves, strict=True)]
         num_args = len(jax.tree.leaves(data.args))
         return _Shapes(treedef, tuple(found), num_args, max(size, 2))  # one row would broadcast
+
+    @property
+    def many(self) -> int:
+        """More rows than x has, even padded; the same for most numbers of rows."""
+        return max(_MANY_ROWS, (2 << self.size.bit_length()) + 1)
 
     @property
     def long(self) -> _Numbers:
@@ -160,7 +165,7 @@ def arrays_with_rows(caller: str, model: Model, call: Call) -> tuple[CallArrays,
     most = min(sizes, default=math.inf)
     if not can_pad:
         most = 1.0
-    elif not _is_row_wise(partition, shapes, taken, rows, most, False):
+    elif not _is_row_wise(partition, shapes, taken, rows, most, shapes.many, False):
         most = 0.0
     return treedef.unflatten([i in rows for i in range(len(leaves))]), most
 
@@ -183,21 +188,30 @@ def _can_pad(partition: Partition, shapes: _Shapes, taken: _Numbers) -> bool:
 
 @lru_cache(maxsize=64)
 def _is_row_wise(
-    partition: Partition, shapes: _Shapes, taken: _Numbers, rows: _Numbers, most: float,
+    partition: Partition, shapes: _Shapes, taken: _Numbers, rows: _Numbers, most: float, many: int,
     by_place: bool,
 ) -> bool:  # fmt: skip
-    """Return whether a model, whose minibatches have all of these rows, treats each alone."""
+    """Return whether a model, whose minibatches have all of these rows, treats each alone.
+
+    At least with so `many` rows, and fewer.
+    """
     others = {shapes.size, *(n for _, shape, _ in shapes.leaves for n in shape)}
-    largest = int(min(_ODD_SIZE, most - 1))
-    unlike = (n for n in range(largest, 1, -1) if not {n, n + 1} & others)
+
+    def undrawn(site: dict[str, Any]) -> jax.Array | None:
+        if site["type"] != "sample" or site["is_observed"]:
+            return None
+        drawn = jax.eval_shape(lambda: site["fn"](**site["kwargs"]))
+        return jnp.zeros(drawn.shape, drawn.dtype)
 
     def log_densities(data: CallArrays) -> list[Any]:
-        model = handlers.seed(whole_plates(partition.model), random.PRNGKey(0))
+        seeded = handlers.seed(whole_plates(partition.model), random.PRNGKey(0))
+        # Samplers run along rows or in loops, which says nothing of the model.
+        model = handlers.substitute(seeded, substitute_fn=undrawn)
         call = _hidden(partition, data, taken)
         with padded(1):
             sites = handlers.trace(model).get_trace(*call.args, **call.kwargs)
             drawn = [s for s in sites.values() if s["type"] == "sample"]
-            return [log_density(s["fn"], s["value"]) for s in drawn if s["is_observed"]]
+            return [log_density(s["fn"], s["value"]) for s in drawn]
 
     def trace(size: int) -> ClosedJaxpr:
         arrays = [
@@ -208,7 +222,10 @@ def _is_row_wise(
             return jax.make_jaxpr(log_densities)(shapes.treedef.unflatten(arrays))
 
     try:
-        return is_row_wise(trace, next(unlike), by_place=by_place)
+        largest = int(min(many, most - 1))
+        few = next(n for n in range(2, largest) if n not in others)
+        most = next(n for n in range(largest, few, -1) if n not in others)
+        return is_row_wise(trace, few, most, by_place=by_place)
     except Exception:  # whatever a model raises
         return False
 
@@ -241,7 +258,7 @@ def split_padded(
         return partition, data, share
     # Smaller minibatches have no padding.
     most = min(batch_sizes, default=math.inf)
-    if share == 1 and not _is_row_wise(partition, shapes, taken, taken, most, True):
+    if share == 1 and not _is_row_wise(partition, shapes, taken, taken, most, shapes.many, True):
         return partition, data, share
     # All rows stay all rows.
     size = min([padded_size(len(x)), *(b for b in batch_sizes if b >= len(x))])

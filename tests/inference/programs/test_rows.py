@@ -6,6 +6,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from jax import random
 from numpyro import handlers
 from support import fits
 from support.helpers import KEY, compiled
@@ -141,6 +142,21 @@ def test_rows_are_what_minibatch_takes():
     assert found(inducing_rows, None)[2] == 1
 
 
+@pytest.mark.parametrize(
+    "likelihood",
+    [
+        lambda f: dist.Poisson(jnp.exp(f)),
+        lambda f: dist.TruncatedNormal(f, 0.5, low=-9.0),
+        lambda f: dist.OrderedLogistic(f, jnp.arange(2.0)),
+        lambda f: dist.Categorical(logits=f[..., None] * jnp.arange(3.0)),
+    ],
+)
+def test_how_y_is_drawn_does_not_matter(likelihood):
+    """Samplers run along rows, or in loops."""
+    call = Call((X,), {"z": Z, "likelihood": likelihood})
+    assert arrays_with_rows("predict", svgp, call)[1] == np.inf
+
+
 def test_a_global_array_as_long_as_the_rows_is_not_cut():
     def mean(rows):
         shift = jnp.ones(3)
@@ -179,12 +195,14 @@ def test_models_whose_rows_depend_on_each_other_are_not_padded():
         lambda x: jax.ops.segment_sum(x, (x[:, 0] > 0).astype(int), num_segments=len(x)),
         lambda x: jax.lax.reduce_window(x, 0.0, jax.lax.add, (3, 1), (1, 1), "SAME"),
         lambda x: jax.pure_callback(lambda a: a - a.mean(0), x, x),
+        lambda x: 2 * x if len(x) > 20 else x,
     )  # fmt: skip
     assert [is_padded(change) for change in changes] == [False] * len(changes)
     assert not is_padded(lambda x: x, lambda x: 1 / x.shape[0])
     rowwise = lambda x: jnp.stack([jnp.sin(x[:, 0]), x.sum(-1)]).T[:, :1]  # noqa: E731
     assert is_padded(lambda x: x)
     assert is_padded(rowwise)
+    assert is_padded(lambda x: jnp.cumsum(jnp.sort(x, axis=-1), axis=1))
     assert is_padded(lambda x: x.at[:, 0].set(0.0) + x)
 
 
@@ -199,6 +217,8 @@ TABLE = jnp.linspace(-1.0, 1.0, 100)
         lambda x: x + 0.1 * jnp.arange(len(x), dtype=float)[:, None],
         lambda x: x + TABLE[: len(x), None],
         lambda x: x + 0.1 * np.arange(len(x), dtype=np.float32)[:, None],
+        lambda x: x + random.normal(random.key(1), x.shape),
+        lambda x: 2 * x if len(x) > 34 else x,
     ],
 )
 def test_predictions_know_all_rows(change):
