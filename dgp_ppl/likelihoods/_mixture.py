@@ -22,6 +22,7 @@ from dgp_ppl.likelihoods._counts import distribution_function, draw
 from dgp_ppl.likelihoods._quadrature import (
     TRAPEZOID,
     far_expectation,
+    hermite,
     log_expectation,
     step_expectation,
 )
@@ -289,6 +290,14 @@ class LatentMixture(_ExactMoments):
         cdf, y = self.cdf_given, jnp.asarray(y, self.latent_mean.dtype)
         p = jax.vmap(lambda f: cdf(f, y))
         return step_expectation(p, self.latent_mean, self.latent_sd)
+
+    def rough_cdf(self, y: ArrayLike) -> Array:
+        """Return about P(Y <= y), [N], by eight nodes of f."""
+        if self.cdf_given is None or self.components.event_shape:
+            return self.cdf(y)
+        cdf, mean, sd = self.cdf_given, self.latent_mean, self.latent_sd
+        (u, w), at = hermite(8, sd), jnp.asarray(y, sd.dtype)
+        return jnp.sum(w * jax.vmap(lambda f: cdf(f, at))(mean[None] + sd[None] * u), axis=0)
 
 
 def _moments(likelihood: Callable[[Array], Any], f: Array) -> _Program | None:

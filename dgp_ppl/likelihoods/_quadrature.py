@@ -83,11 +83,6 @@ def expectation(
     log p is infinite or NaN, it counts as the lowest number, and gradients stay finite.
     """
 
-    def rule(num: int) -> tuple[Array, Array]:
-        x, w = np.polynomial.hermite_e.hermegauss(num)
-        x, w = (jnp.asarray(a, sd.dtype)[:, None] for a in (x, w / w.sum()))
-        return x, w
-
     def adapted(mean: Array, sd: Array) -> Array:
         peak, step, bulk = _centres(log_p, mean, sd, (_peak, _step, _bulk))
         u, log_w = _panels([peak, step, bulk], jnp.minimum(bulk, 0.0), jnp.maximum(bulk, 0.0))
@@ -99,10 +94,12 @@ def expectation(
 
         return _weighted_sum(weights, _guarded(log_p, mean, sd, u, lowest, counts))
 
-    x, w = rule(num_nodes + 7)  # its nodes reach further, so it overflows where the other does
+    x, w = hermite(
+        num_nodes + 7, sd
+    )  # its nodes reach further, so it overflows where the other does
     check = _values(log_p, _nodes(mean, sd, x))
     second, known = _weighted_sum(w, check), jnp.all(jnp.isfinite(check), axis=0)
-    x, w = rule(num_nodes)
+    x, w = hermite(num_nodes, sd)
     first = _weighted_sum(w, log_p(_nodes(mean, jnp.where(known, sd, 0.0), x)))
     near = jnp.abs(first - second) <= _HERMITE_TOLERANCE * jnp.maximum(1.0, jnp.abs(second))
     good = lax.stop_gradient(known & near & ~_peak_at_link(log_p, check, jnp.inf, mean, sd))
@@ -130,10 +127,16 @@ def step_expectation(p: Function, mean: Float[Array, " N"], sd: Float[Array, " N
         u, log_w = _panels(centres, jnp.zeros_like(mean), jnp.zeros_like(mean))
         return _weighted_sum(jnp.exp(log_w), p(_nodes(mean, sd, u)))
 
-    terms = p(_nodes(mean, sd, jnp.asarray(TRAPEZOID, sd.dtype)[:, None]))
-    whole = _trapezoid(terms)
-    near = [jnp.abs(whole - _trapezoid(terms, every)) <= 1e-5 for every in (2, 3)]
-    return _choose(whole, near[0] & near[1], adapted, mean, sd)
+    def denser(mean: Array, sd: Array) -> Array:
+        terms = p(_nodes(mean, sd, jnp.asarray(TRAPEZOID, sd.dtype)[:, None]))
+        whole = _trapezoid(terms)
+        near = [jnp.abs(whole - _trapezoid(terms, every)) <= 1e-5 for every in (2, 3)]
+        return _choose(whole, near[0] & near[1], adapted, mean, sd)
+
+    (x, w), (u, v) = hermite(15, sd), hermite(22, sd)
+    terms = p(_nodes(mean, sd, jnp.concatenate([x, u])))
+    first, second = _weighted_sum(w, terms[: len(x)]), _weighted_sum(v, terms[len(x) :])
+    return _choose(second, jnp.abs(first - second) <= 3e-6, denser, mean, sd)
 
 
 def far_expectation(
@@ -172,6 +175,13 @@ def far_expectation(
         return jnp.where(jnp.any(known, axis=0), sign * jnp.exp(log_size), values[len(u) // 2])
 
     return _choose(value, good, wide, mean, sd)
+
+
+def hermite(num: int, like: Array) -> tuple[Array, Array]:
+    """Return places in standard deviations and weights, [num, 1], of a Gauss-Hermite rule."""
+    x, w = np.polynomial.hermite_e.hermegauss(num)
+    x, w = (jnp.asarray(a, like.dtype)[:, None] for a in (x, w / w.sum()))
+    return x, w
 
 
 def _nodes(mean: Array, sd: Array, u: Array) -> Array:

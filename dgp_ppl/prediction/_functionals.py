@@ -6,9 +6,10 @@ leaf is S. The predictive distribution of y weighs every pass by 1/S. B is the n
 
 from __future__ import annotations
 
+import functools
 import warnings
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,7 @@ from jax import lax, random
 from jax.core import Tracer
 from jax.custom_derivatives import SymbolicZero
 from jax.scipy.special import logsumexp, ndtri
+from jax.typing import ArrayLike
 from jaxtyping import Array
 from numpyro.distributions import constraints
 
@@ -25,7 +27,7 @@ from dgp_ppl._partition import compiled
 from dgp_ppl._typing import AnyArray, PRNGKey
 from dgp_ppl.likelihoods import Mixture
 from dgp_ppl.likelihoods._counts import BINOMIAL
-from dgp_ppl.likelihoods._mixture import holds_programs
+from dgp_ppl.likelihoods._mixture import LatentMixture, holds_programs
 from dgp_ppl.linalg._precision import double, single
 
 QUANTILE_TOLERANCE = 1e-6
@@ -155,21 +157,22 @@ def quantiles(mixtures: Mixture, levels: AnyArray) -> Array:
                 UserWarning,
                 stacklevel=2,
             )
-        return _quantiles(mixtures, jnp.asarray(levels, float))
+        return _quantiles(mixtures, jnp.asarray(levels, float), moments(mixtures))
     with jax.enable_x64(True):
-        found = _quantiles(*double((mixtures, np.asarray(levels, np.float64))))
+        mixtures, levels = double((mixtures, np.asarray(levels, np.float64)))
+        found = _quantiles(mixtures, levels, moments(mixtures))
     return single(found)
 
 
 @compiled
-def _quantiles(mixtures: Mixture, levels: Array) -> Array:
-    return jnp.moveaxis(_search(mixtures, levels), 0, 1)
+def _quantiles(mixtures: Mixture, levels: Array, centre_var: Array) -> Array:
+    return jnp.moveaxis(_search(mixtures, levels, centre_var), 0, 1)
 
 
 @jax.custom_jvp
-def _search(mixtures: Mixture, levels: Array) -> Array:
-    """Return quantiles of y over all passes, [len(levels), B, ...]."""
-    support, centre_var = mixtures.support, moments(mixtures)
+def _search(mixtures: Mixture, levels: Array, centre_var: Array) -> Array:
+    """Return quantiles of y over all passes, [len(levels), B, ...], given the `moments`."""
+    support = mixtures.support
     centre, sd = centre_var[:, 0], jnp.sqrt(centre_var[:, 1])
     centre = jnp.where(jnp.isfinite(centre), centre, 0.0)
     sd = jnp.where(jnp.isfinite(sd), sd, 1 + jnp.abs(centre))
@@ -190,26 +193,35 @@ def _search(mixtures: Mixture, levels: Array) -> Array:
         ends = guess - sd, guess + sd
     else:
         raise NotImplementedError(support)
-    tolerance = jnp.ones_like(sd) if discrete else QUANTILE_TOLERANCE * sd
+    width = 1.0 if discrete else QUANTILE_TOLERANCE * sd
+    least = jnp.where(support is constraints.real, -jnp.inf, low)
 
-    def cdf(y: Array) -> Array:
-        inside = jnp.maximum(y, 0.0) if discrete else y
-        return jnp.where(y < 0, 0.0, _cdf(mixtures, inside)) if discrete else _cdf(mixtures, y)
+    def search(ends: tuple[Array, Array], width: ArrayLike, rough: bool) -> Any:
+        def cdf(y: Array) -> Array:
+            if discrete:
+                return jnp.where(y < 0, 0.0, _cdf(mixtures, jnp.maximum(y, 0.0), rough))
+            return _cdf(mixtures, jnp.maximum(y, least), rough)
+
+        return _invert(cdf, level, *ends, jnp.broadcast_to(width, guess.shape), discrete)[:2]
 
     if discrete:
         ends = ends[0], jnp.ceil(ends[1])
-    lower, upper, _ = _invert(cdf, level, *ends, tolerance, discrete)
+    if isinstance(mixtures, LatentMixture):  # exact nodes are many: come close with few
+        about = 1.0 if discrete else 1000 * width
+        lower, upper = search(ends, about, rough=True)
+        ends = (lower, upper) if discrete else (jnp.maximum(lower - about, least), upper + about)
+    lower, upper = search(ends, width, rough=False)
     return upper if discrete else 0.5 * (lower + upper)
 
 
-def _search_jvp(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Array, Array]:
+def _search_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Array, Array]:
     # At a quantile F(y) = level, so that dF + F'(y) dy = dlevel.
-    mixtures, levels = primals
-    y = _search(mixtures, levels)
+    mixtures, levels, _ = primals
+    y = _search(*primals)
     if mixtures.support.is_discrete:
         return y, jnp.zeros_like(y)
     leaves, treedef = jax.tree.flatten((mixtures, levels))
-    changes = jax.tree.leaves(tangents)
+    changes = jax.tree.leaves(tangents[:2])
     # Constants stay constants: JAX has no derivative of some distribution functions in their shape.
     moving = [i for i, change in enumerate(changes) if not isinstance(change, SymbolicZero)]
 
@@ -230,9 +242,22 @@ def _by_level(levels: Array, rows: Array) -> Array:
     return levels.reshape((-1,) + (1,) * rows.ndim)
 
 
-def _cdf(mixtures: Mixture, y: Array) -> Array:
-    """Return P(Y <= y) over all passes, at y [len(levels), B, ...]."""
-    return jax.vmap(lambda y: jax.vmap(lambda m: m.cdf(y))(mixtures).mean(axis=0))(y)
+def _cdf(mixtures: Mixture, y: Array, rough: bool = False) -> Array:
+    """Return P(Y <= y), or about it, over all passes, at y [len(levels), B, ...]."""
+    one = lambda m, y: m.rough_cdf(y) if rough else m.cdf(y)  # noqa: E731
+    return jax.vmap(lambda y: jax.vmap(one, (0, None))(mixtures, y).mean(axis=0))(y)
+
+
+class _Ends(NamedTuple):
+    """Where a search for a quantile stands."""
+
+    lower: Array
+    upper: Array
+    at_lower: Array  # cdf - level on a Gaussian's scale; infinite as long as it is not known
+    at_upper: Array
+    moved: Array  # 1 if the last step moved the lower end, -1 the upper one
+    tries: Array  # number of steps at which ends got values, or moved apart
+    steps: Any
 
 
 def _invert(
@@ -249,52 +274,51 @@ def _invert(
     target, info = ndtri(level), jnp.finfo(level.dtype)
     # The rounding error of a level on this scale: within it, places cannot be distinguished.
     rounding = info.eps * level * jnp.sqrt(2 * jnp.pi) * jnp.exp(0.5 * jnp.square(target))
+    slack = 0.0 if discrete else rounding
 
-    def excess(y: Array) -> Array:
-        return ndtri(jnp.clip(cdf(y), info.tiny, 1 - info.epsneg)) - target
+    def is_open(s: _Ends) -> tuple[Array, Array, Array]:
+        """Return whether the quantile may lie below, or above, or the ends are too far apart."""
+        finest = 4 * info.eps * jnp.maximum(jnp.abs(s.lower), jnp.abs(s.upper))
+        early = (s.moved == 0) & (s.tries < 18)
+        below, above = early & (s.at_lower >= 0), early & (s.at_upper < 0)
+        return below, above & ~below, s.upper - s.lower > jnp.maximum(tolerance, finest)
 
-    def with_values(lower: Array, upper: Array) -> tuple[Array, Array, Array, Array]:
-        return lower, upper, *lax.map(excess, jnp.stack([lower, upper]))
-
-    def widen(state: Any) -> Any:
-        lower, upper, at_lower, at_upper, steps = state
-        width = jnp.where(steps == 0, 0.0, 2 * (upper - lower))  # first the ends as they are
-        lower = jnp.where(at_lower >= 0, lower - width, lower)
-        return *with_values(lower, jnp.where(at_upper < 0, upper + width, upper)), steps + 1
-
-    def narrow(state: Any) -> Any:
-        lower, upper, at_lower, at_upper, moved, steps = state
-        width = final_width(lower, upper)
-        rise = at_upper - at_lower
-        share = jnp.where((steps % 4 == 3) | ~(rise > 0), 0.5, -at_lower / rise)
-        middle = lower + share * (upper - lower)
+    def step(s: _Ends) -> _Ends:
+        below, above, wide = is_open(s)
+        width, rise = s.upper - s.lower, s.at_upper - s.at_lower
+        share = jnp.where(((s.steps - s.tries) % 4 == 3) | ~(rise > 0), 0.5, -s.at_lower / rise)
+        place = s.lower + share * width
         if discrete:
-            middle = jnp.clip(jnp.floor(middle), lower + 1, upper - 1)
+            place = jnp.clip(jnp.floor(place), s.lower + 1, s.upper - 1)
         else:  # too close to an end, a step would gain nothing
-            middle = jnp.clip(middle, lower + 0.5 * width, upper - 0.5 * width)
-        at_middle = excess(middle)
-        slack = 0.0 if discrete else rounding
-        below, above = at_middle < -slack, at_middle > slack  # neither: this is the quantile
+            least = 0.5 * jnp.maximum(tolerance, 4 * info.eps * jnp.abs(place))
+            place = jnp.clip(place, s.lower + least, s.upper - least)
+        # The ends first as they are, then further apart.
+        place = jnp.where(above, s.upper + jnp.where(jnp.isinf(s.at_upper), 0.0, 2 * width), place)
+        place = jnp.where(below, s.lower - jnp.where(jnp.isinf(s.at_lower), 0.0, 2 * width), place)
+        at = ndtri(jnp.clip(cdf(place), info.tiny, 1 - info.epsneg)) - target
+        inside = ~(below | above)
+        is_below, is_above = at < -slack, at > slack  # neither: this is the quantile
         # Illinois: halve the value at an end that stays twice, or it might never move.
-        weight = jnp.where(moved == jnp.where(below, 1, -1), 0.5, 1.0)
-        active = upper - lower > width
-        return (
-            jnp.where(active & ~above, middle, lower),
-            jnp.where(active & ~below, middle, upper),
-            jnp.where(below, at_middle, weight * at_lower),
-            jnp.where(below, weight * at_upper, at_middle),
-            jnp.where(below, 1, -1),
-            steps + 1,
-        )
+        weight = jnp.where(s.moved == jnp.where(is_below, 1, -1), 0.5, 1.0)
+        lower, upper = (below | inside & ~is_above), (above | inside & ~is_below)
+        active = below | above | wide
+        new = _Ends(
+            jnp.where(lower, place, s.lower),
+            jnp.where(upper, place, s.upper),
+            jnp.where(below | inside & is_below, at, jnp.where(inside, weight, 1.0) * s.at_lower),
+            jnp.where(above | inside & ~is_below, at, jnp.where(inside, weight, 1.0) * s.at_upper),
+            jnp.where(inside, jnp.where(is_below, 1, -1), 0),
+            s.tries + ~inside,
+            s.steps,
+        )  # fmt: skip
+        kept = jax.tree.map(lambda a, b: jnp.where(active, a, b), new, s)
+        return kept._replace(steps=s.steps + 1)
 
-    def final_width(lower: Array, upper: Array) -> Array:
-        return jnp.maximum(tolerance, 4 * info.eps * jnp.maximum(jnp.abs(lower), jnp.abs(upper)))
-
-    is_open = lambda s: jnp.any((s[2] >= 0) | (s[3] < 0)) & (s[4] < 17)  # noqa: E731
-    is_wide = lambda s: jnp.any(s[1] - s[0] > final_width(s[0], s[1])) & (s[5] < 120)  # noqa: E731
     unknown = jnp.full_like(lower, jnp.inf), jnp.full_like(upper, -jnp.inf)
-    ends = lax.while_loop(is_open, widen, (lower, upper, *unknown, 0))[:4]
-    state = lax.while_loop(is_wide, narrow, (*ends, jnp.zeros(jnp.shape(lower), int), 0))
+    none = jnp.zeros(jnp.shape(lower), int)
+    go_on = lambda s: jnp.any(functools.reduce(jnp.logical_or, is_open(s))) & (s.steps < 140)  # noqa: E731
+    s = lax.while_loop(go_on, step, _Ends(lower, upper, *unknown, none, none, 0))
     # Comparisons with NaN are false, so the search would end somewhere.
-    lower, upper = (jnp.where(jnp.isnan(state[2] + state[3]), jnp.nan, a) for a in state[:2])
-    return lower, upper, state[5]
+    lower, upper = (jnp.where(jnp.isnan(s.at_lower + s.at_upper), jnp.nan, a) for a in s[:2])
+    return lower, upper, s.steps
