@@ -393,3 +393,11 @@ def test_a_thread_that_holds_the_lock_waits_for_no_trace_that_needs_it():
         return program(jnp.ones(3))
 
     np.testing.assert_array_equal(in_threads(holds, waits), 2.0)
+
+
+def test_derivatives_by_what_a_closure_holds():
+    """Such a program is within another one, although its arguments are not traced."""
+    slope = jax.grad(lambda a: compiled(lambda: jnp.sin(a))().sum())
+    np.testing.assert_allclose(slope(0.5), np.cos(0.5), rtol=1e-6)
+    with jax.transfer_guard("disallow"):
+        compiled(jnp.sin)(jax.device_put(np.float32(0.5)))

@@ -292,10 +292,9 @@ class LatentMixture(_ExactMoments):
         return step_expectation(p, self.latent_mean, self.latent_sd)
 
     def rough_cdf(self, y: ArrayLike) -> Array:
-        """Return about P(Y <= y), [N], by eight nodes of f."""
-        if self.cdf_given is None or self.components.event_shape:
-            return self.cdf(y)
-        cdf, mean, sd = self.cdf_given, self.latent_mean, self.latent_sd
+        """Return about P(Y <= y), [N], by eight nodes of f, if the likelihood has a cdf."""
+        cdf: Any = self.cdf_given
+        mean, sd = self.latent_mean, self.latent_sd
         (u, w), at = hermite(8, sd), jnp.asarray(y, sd.dtype)
         return jnp.sum(w * jax.vmap(lambda f: cdf(f, at))(mean[None] + sd[None] * u), axis=0)
 

@@ -127,16 +127,10 @@ def step_expectation(p: Function, mean: Float[Array, " N"], sd: Float[Array, " N
         u, log_w = _panels(centres, jnp.zeros_like(mean), jnp.zeros_like(mean))
         return _weighted_sum(jnp.exp(log_w), p(_nodes(mean, sd, u)))
 
-    def denser(mean: Array, sd: Array) -> Array:
-        terms = p(_nodes(mean, sd, jnp.asarray(TRAPEZOID, sd.dtype)[:, None]))
-        whole = _trapezoid(terms)
-        near = [jnp.abs(whole - _trapezoid(terms, every)) <= 1e-5 for every in (2, 3)]
-        return _choose(whole, near[0] & near[1], adapted, mean, sd)
-
-    (x, w), (u, v) = hermite(15, sd), hermite(22, sd)
-    terms = p(_nodes(mean, sd, jnp.concatenate([x, u])))
-    first, second = _weighted_sum(w, terms[: len(x)]), _weighted_sum(v, terms[len(x) :])
-    return _choose(second, jnp.abs(first - second) <= 3e-6, denser, mean, sd)
+    terms = p(_nodes(mean, sd, jnp.asarray(TRAPEZOID, sd.dtype)[:, None]))
+    whole = _trapezoid(terms)
+    near = [jnp.abs(whole - _trapezoid(terms, every)) <= 1e-5 for every in (2, 3)]
+    return _choose(whole, near[0] & near[1], adapted, mean, sd)
 
 
 def far_expectation(

@@ -157,11 +157,15 @@ def quantiles(mixtures: Mixture, levels: AnyArray) -> Array:
                 UserWarning,
                 stacklevel=2,
             )
-        return _quantiles(mixtures, jnp.asarray(levels, float), moments(mixtures))
+        return _quantiles(mixtures, jnp.asarray(levels, float), _constant_moments(mixtures))
     with jax.enable_x64(True):
         mixtures, levels = double((mixtures, np.asarray(levels, np.float64)))
-        found = _quantiles(mixtures, levels, moments(mixtures))
+        found = _quantiles(mixtures, levels, _constant_moments(mixtures))
     return single(found)
+
+
+def _constant_moments(mixtures: Mixture) -> Array:
+    return moments(jax.tree.map(lax.stop_gradient, mixtures))
 
 
 @compiled
@@ -195,21 +199,24 @@ def _search(mixtures: Mixture, levels: Array, centre_var: Array) -> Array:
         raise NotImplementedError(support)
     width = 1.0 if discrete else QUANTILE_TOLERANCE * sd
     least = jnp.where(support is constraints.real, -jnp.inf, low)
+    most = 1.0 if support is constraints.unit_interval else jnp.inf
 
     def search(ends: tuple[Array, Array], width: ArrayLike, rough: bool) -> Any:
         def cdf(y: Array) -> Array:
             if discrete:
                 return jnp.where(y < 0, 0.0, _cdf(mixtures, jnp.maximum(y, 0.0), rough))
-            return _cdf(mixtures, jnp.maximum(y, least), rough)
+            return _cdf(mixtures, jnp.clip(y, least, most), rough)
 
         return _invert(cdf, level, *ends, jnp.broadcast_to(width, guess.shape), discrete)[:2]
 
     if discrete:
         ends = ends[0], jnp.ceil(ends[1])
-    if isinstance(mixtures, LatentMixture):  # exact nodes are many: come close with few
+    is_latent = isinstance(mixtures, LatentMixture) and mixtures.cdf_given is not None
+    if is_latent and not mixtures.components.event_shape:  # exact nodes are many: first take few
         about = 1.0 if discrete else 1000 * width
-        lower, upper = search(ends, about, rough=True)
-        ends = (lower, upper) if discrete else (jnp.maximum(lower - about, least), upper + about)
+        ends = search(ends, about, rough=True)
+        if not discrete:
+            ends = jnp.maximum(ends[0] - about, least), jnp.minimum(ends[1] + about, most)
     lower, upper = search(ends, width, rough=False)
     return upper if discrete else 0.5 * (lower + upper)
 
@@ -249,7 +256,7 @@ def _cdf(mixtures: Mixture, y: Array, rough: bool = False) -> Array:
 
 
 class _Ends(NamedTuple):
-    """Where a search for a quantile stands."""
+    """Where a search for a quantile stands. It may move its ends apart 16 times."""
 
     lower: Array
     upper: Array

@@ -186,13 +186,16 @@ SUPPORTS = {
         lambda f: dist.Gamma(2.0, 2 * jnp.exp(-f)), lambda f: stats.gamma(2, scale=np.exp(f) / 2)
     ),
     "real": (lambda f: dist.Cauchy(f, 0.5), lambda f: stats.cauchy(f, 0.5)),
+    "unit": (lambda f: dist.Beta(jnp.exp(f), 0.35), lambda f: stats.beta(np.exp(f), 0.35)),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("support", [slow("positive"), "real"])
+@pytest.mark.parametrize("support", [slow("positive"), "real", "unit"])
 def test_quantiles_of_any_support(support):
     make, scipys = SUPPORTS[support]
-    quantiles = with_likelihood(make, num_samples=2).quantile(LEVELS)
+    p = with_likelihood(make, num_samples=2)
+    quantiles = p.quantile(LEVELS)
+    assert np.isfinite(p.quantile([0.01, 0.3, 0.5, 0.99])).all()  # close to the ends of the support
     f = MEAN + SD * np.random.default_rng(0).standard_normal((20_000, 3))
     for level, value in zip(LEVELS, quantiles, strict=True):
         assert_mean(scipys(f).cdf(value), np.full(3, level))

@@ -20,8 +20,8 @@ _SITE = str(Path(jax.__file__).parents[1])
 _TOOLS = tuple(f"{_SITE}/{name}/" for name in ("jax", "jaxlib", "equinox", "jaxtyping", "beartype"))
 # They keep the shape, or may.
 _ALONG_ROWS = (
-    "conv_general", "cum", "custom_call", "ffi_call", "fft", "io_callback", "pure_callback",
-    "reduce_window", "rev", "scan", "select_and", "sort",
+    "conv_general", "cum", "custom_call", "ffi_call", "fft", "io_callback", "pad", "pure_callback",
+    "reduce_window", "rev", "scan", "select_and", "sort", "top_k",
 )  # fmt: skip
 _BY_PLACE = ("dynamic_slice", "gather", "iota", "random_bits", "slice")  # rows of what has none
 
@@ -35,7 +35,7 @@ def is_row_wise(
 
     No other axis may be as long as the many. The library's own steps are row-wise. Of all other
     steps none may lose the axis of rows or run along it. They have to be the same in both traces,
-    with the same numbers, so that no branch depends on the number of rows.
+    with the same numbers. So a branch on the number of rows is seen, unless it leads back.
     """
     less, more = trace(few), trace(many)
     if any(_mixes(eqn, many, by_place or at_plate) for eqn, at_plate in _foreign(more)):
@@ -79,15 +79,17 @@ def _mixes(eqn: Any, size: int, by_place: bool) -> bool:
     lost = before > after
     along = name.startswith(_ALONG_ROWS)
     axis = [eqn.params[n] for n in ("axis", "dimension", "dimensions") if n in eqn.params]
+    if name == "pad":
+        axis = [[n for n, ends in enumerate(eqn.params["padding_config"]) if any(ends)]]
     if along and axis:
-        along = any(eqn.invars[0].aval.shape[n] == size for n in np.ravel(axis))
+        along = any(eqn.invars[0].aval.shape[int(n)] == size for n in np.ravel(axis))
     return bool(before and (lost or along)) or any(_mixes(e, size, by_place) for e in _inner(eqn))
 
 
 def _step(eqn: Any) -> list[Any]:
     """Return the name of a step and the numbers in it, and those of the programs in it."""
     values = [v.val for v in eqn.invars if hasattr(v, "val")]
-    own = [np.asarray(v).tolist() for v in values if np.ndim(v) == 0]
+    own = [repr(np.asarray(v).tolist()) for v in values if np.ndim(v) == 0]  # NaN equals itself
     return [eqn.primitive.name, *own] + [v for e in _inner(eqn) for v in _step(e)]
 
 

@@ -193,7 +193,7 @@ def _is_row_wise(
 ) -> bool:  # fmt: skip
     """Return whether a model, whose minibatches have all of these rows, treats each alone.
 
-    At least with so `many` rows, and fewer.
+    It is traced with so `many` rows, or as many as fit in a minibatch, and with few.
     """
     others = {shapes.size, *(n for _, shape, _ in shapes.leaves for n in shape)}
 
@@ -211,7 +211,13 @@ def _is_row_wise(
         with padded(1):
             sites = handlers.trace(model).get_trace(*call.args, **call.kwargs)
             drawn = [s for s in sites.values() if s["type"] == "sample"]
-            return [log_density(s["fn"], s["value"]) for s in drawn]
+            return [density(s) for s in drawn]
+
+    def density(site: dict[str, Any]) -> Any:
+        try:
+            return log_density(site["fn"], site["value"])
+        except NotImplementedError:  # a prior whose density NumPyro lacks
+            return None
 
     def trace(size: int) -> ClosedJaxpr:
         arrays = [
@@ -224,8 +230,8 @@ def _is_row_wise(
     try:
         largest = int(min(many, most - 1))
         few = next(n for n in range(2, largest) if n not in others)
-        most = next(n for n in range(largest, few, -1) if n not in others)
-        return is_row_wise(trace, few, most, by_place=by_place)
+        many = next(n for n in range(largest, few, -1) if n not in others)
+        return is_row_wise(trace, few, many, by_place=by_place)
     except Exception:  # whatever a model raises
         return False
 

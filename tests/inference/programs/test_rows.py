@@ -196,6 +196,8 @@ def test_models_whose_rows_depend_on_each_other_are_not_padded():
         lambda x: jax.lax.reduce_window(x, 0.0, jax.lax.add, (3, 1), (1, 1), "SAME"),
         lambda x: jax.pure_callback(lambda a: a - a.mean(0), x, x),
         lambda x: 2 * x if len(x) > 20 else x,
+        lambda x: jax.lax.top_k(x[:, 0], len(x))[0][:, None],
+        lambda x: jax.lax.pad(x, 0.0, ((1, -1, 0), (0, 0, 0))),
     )  # fmt: skip
     assert [is_padded(change) for change in changes] == [False] * len(changes)
     assert not is_padded(lambda x: x, lambda x: 1 / x.shape[0])
@@ -204,6 +206,7 @@ def test_models_whose_rows_depend_on_each_other_are_not_padded():
     assert is_padded(rowwise)
     assert is_padded(lambda x: jnp.cumsum(jnp.sort(x, axis=-1), axis=1))
     assert is_padded(lambda x: x.at[:, 0].set(0.0) + x)
+    assert is_padded(lambda x: jnp.where(x > 9, jnp.nan, jnp.pad(x, ((0, 0), (1, 0)))[:, :1] + x))
 
 
 TABLE = jnp.linspace(-1.0, 1.0, 100)
