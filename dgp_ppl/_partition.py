@@ -95,7 +95,7 @@ class compiled:  # noqa: N801 - a function like `jax.jit`
         # The older of two generators of code compiles in 3/5 of the time. Steps take 1.05 times as
         # long, which is less for all but long fits.
         quickly: Any = {"xla_cpu_use_fusion_emitters": False}
-        return jax.jit(self._function, compiler_options=quickly, **self._options)
+        return jax.jit(self._function, **{"compiler_options": quickly} | self._options)
 
 
 @dataclasses.dataclass(frozen=True)
