@@ -401,3 +401,8 @@ def test_derivatives_by_what_a_closure_holds():
     np.testing.assert_allclose(slope(0.5), np.cos(0.5), rtol=1e-6)
     with jax.transfer_guard("disallow"):
         compiled(jnp.sin)(jax.device_put(np.float32(0.5)))
+
+
+def test_a_program_keeps_its_own_options_of_the_compiler():
+    quickly = compiled(jnp.sin, compiler_options={"xla_backend_optimization_level": 0})
+    np.testing.assert_allclose(quickly(0.5), np.sin(0.5), rtol=1e-6)
