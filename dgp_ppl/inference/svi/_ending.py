@@ -12,6 +12,7 @@ from dgp_ppl.inference.runs._lines import CHECKS, Line, checked
 
 _BLOCKS = 50  # of losses, whose means are compared
 _FEW_STEPS = 100  # below this number, losses say little
+_LEAST_STEPS, _SETTLED = 300, 0.0025  # of losses that have settled, and their fall per row
 
 
 def loss_lines(losses: np.ndarray, num_data: int, restart_bounds: Any = None) -> Iterator[Line]:
@@ -38,6 +39,22 @@ def loss_lines(losses: np.ndarray, num_data: int, restart_bounds: Any = None) ->
     if len(bounds) > 1:
         lead = float(bounds[-1] - bounds[-2]) / num_data
         yield checked("restarts disagree", lead, f"the best leads by {lead:.2g} nats per row")
+
+
+def has_settled(losses: np.ndarray, num_data: Any) -> bool:
+    """Return whether losses of R fits at constant rates, [R, steps], have stopped falling.
+
+    If a loss falls as 1 / t, all further steps gain twice what the last quarter gained on the
+    quarter before. The rates' own decay gains more.
+    """
+    steps = losses.shape[1]
+    if steps < _LEAST_STEPS:
+        return False
+    per_row = losses[:, -(steps // 4) * 2 :] / np.asarray(num_data, float)[..., None]
+    before, end = np.split(per_row, 2, axis=1)
+    noise = per_row.std(axis=1) * 2 / np.sqrt(per_row.shape[1])  # of the difference of two means
+    fall = before.mean(axis=1) - end.mean(axis=1)
+    return bool(np.all(fall + noise < _SETTLED))
 
 
 def warn_of_bad_ending(fit: Any, fresh: bool) -> None:

@@ -86,9 +86,10 @@ def fit(
         guide: its guide, such as `MeanField(model)`.
         *args: the model's positional arguments. `Rows` as the first one are read from
             their files ahead of the steps; `batch_size` is then needed.
-        steps: number of optimiser steps. None takes 3,000 where q(v) of the last layer moves by
+        steps: most optimiser steps. None takes 3,000 where q(v) of the last layer moves by
             natural gradients, as under `MeanField`, and each step has at least half of the rows;
-            6,000 elsewhere.
+            6,000 elsewhere. Where each has all rows, the default optimiser holds its rates for half
+            of the steps, but only until the loss has settled.
         learning_rate: initial learning rate of the default optimiser, Adam (b1 = 0.95, b2 = 0.99)
             with one cosine decay to 3 % of it. The model's own params (hyperparameters, inducing
             inputs) move at 0.3 of it. Guides may declare other shares, and natural gradients: see
@@ -213,8 +214,8 @@ def fit(
                 versions={"mesh": devices and devices.size, "steps read": feed and feed.length},
             )  # fmt: skip
         first, outcome = train(
-            loop, states, feed or data, steps=steps, num_data=num_data, progress=progress,
-            folder=folder, every=every,
+            loop, states, feed or data, steps=steps, held=problem.held, num_data=num_data,
+            progress=progress, folder=folder, every=every,
         )  # fmt: skip
     failure, interrupt = outcome.failures.get(0), outcome.interrupt
     state = outcome.state if failure is None else failure.kept
@@ -235,6 +236,7 @@ def fit(
         position=feed and feed.position(max(0, len(losses) - (failure is not None))),
     )  # fmt: skip
     if interrupt is not None:
+        steps -= outcome.skipped
         raise Interrupted(
             f"fit: interrupted after {len(losses)} of {steps} steps; the fit so far is the error's "
             f"result. To go on, call fit {_how_to_go_on(steps - len(losses), checkpoint)}",

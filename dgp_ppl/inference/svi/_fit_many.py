@@ -55,9 +55,10 @@ def fit_many(
         predictions = [dgp.predict(key, model, guide, f, x_test, z=z) for f, z in zip(fits, zs)]
 
     Each fit equals a call of `fit` with the same key, up to rounding and what Adam makes of it: its
-    first steps have the sign of a gradient, even where that is zero but for rounding. On a GPU many
-    small fits take the time of a few. On a CPU they take as long as one after the other. A fit that
-    fails does not stop the other fits.
+    first steps have the sign of a gradient, even where that is zero but for rounding. The rates
+    decay at once for all fits, when all have settled. On a GPU many small fits take the time of a
+    few. On a CPU they take as long as one after the other. A fit that fails does not stop the other
+    fits.
 
     Args:
         keys: random keys, one for each of the R fits.
@@ -154,8 +155,9 @@ def _run(
     if several and None is not optimizer is start.optimizer:
         states = [start.state]
     _, outcome = train(
-        loop, states, data, steps=steps, num_data=num_data, progress=progress, label=f"{num} fits"
-    )
+        loop, states, data, steps=steps, held=problem.held, num_data=num_data, progress=progress,
+        label=f"{num} fits",
+    )  # fmt: skip
     state, losses = outcome.state, outcome.losses
     for i, failure in outcome.failures.items():
         state = jax.tree.map(lambda a, b, i=i: a.at[i].set(b), state, failure.kept)
@@ -170,6 +172,7 @@ def _run(
     }
     result = dataclasses.replace(result, errors=errors)
     if outcome.interrupt is not None:
+        steps -= outcome.skipped
         raise Interrupted(
             f"{caller}: interrupted after {losses.shape[1]} of {steps} steps; the fits so far are "
             "the error's result. To go on, call fit_many with start=error.result and "

@@ -30,6 +30,7 @@ from dgp_ppl.inference.runs._blocks import PassProgram, StepProgram
 from dgp_ppl.inference.runs._checkpoint import RunFolder
 from dgp_ppl.inference.runs._identity import Identity, with_noise
 from dgp_ppl.inference.runs._summary import program_name
+from dgp_ppl.inference.svi._ending import has_settled
 from dgp_ppl.inference.svi._feed import Feed, at_step
 from dgp_ppl.linalg._precision import in_precision_of_argument
 
@@ -286,6 +287,7 @@ class Outcome(NamedTuple):
     # Start, arrays and length of the last chunk of steps.
     before: tuple[SVIState, CallArrays, int] | None = None
     ends: np.ndarray | None = None  # losses at the end of the trials of S starts, [R, S]
+    skipped: int = 0  # steps at full rates that `has_settled` made needless
 
 
 def chunk_length(steps: int) -> int:
@@ -302,6 +304,7 @@ def run_steps(
     num_data: int | np.ndarray,
     progress: bool | str,
     label: str = "fit",
+    held: int = 0,
     until: int | None = None,
     folder: RunFolder | None = None,
     every: int = 1,
@@ -310,13 +313,15 @@ def run_steps(
 
     A fit whose loss is not finite fails, and does not stop the other fits. With a folder, of one
     fit, the steps write to it after at least `every` steps. `until` stops before the end of all
-    `steps`.
+    `steps`. The optimiser holds its rates for `held` steps: once the losses have settled, the rest
+    of these are skipped.
     """
-    chunk = chunk_length(steps)
+    chunk = grid = chunk_length(steps)  # the losses are judged at multiples of `grid`
     if isinstance(arrays, Feed):
         chunk = min(chunk, arrays.length)
-    state, losses, failures, _, before, ends = begun
+    state, losses, failures, _, before, ends, _ = begun
     num_fits = loop.num_fits
+    skipped = int(np.ravel(state.optim_state[0])[0]) - losses.shape[1] if held else 0
     if folder is not None:
         chunk = min(chunk, every)
 
@@ -334,9 +339,13 @@ def run_steps(
     last = steps if until is None else until
     interrupt = None
     try:
-        with Progress(progress, last, label, done=losses.shape[1]) as bar:
-            while (done := losses.shape[1]) < last and len(failures) < num_fits:
-                num = min(chunk, last - done)
+        with Progress(progress, last - skipped, label, done=losses.shape[1]) as bar:
+            while (done := losses.shape[1]) < last - skipped and len(failures) < num_fits:
+                is_held = done + skipped < held and until is None
+                if is_held and not done % grid and has_settled(losses, num_data):
+                    state, skipped = _forward(state, done, held), held - done
+                    bar.total = last - skipped
+                num = min(chunk, last - skipped - done, grid - done % grid if held else chunk)
                 data = arrays.at(done) if isinstance(arrays, Feed) else arrays
                 after, new = loop.advance(state, data, num)
                 finite = np.isfinite(new)
@@ -355,13 +364,25 @@ def run_steps(
                 bar.update(num, note + failed)
                 if folder is not None and not failures:
                     # Before the end, keep the state before the chunk: its own loss is finite.
-                    at, kept = (steps, state) if done + num == steps else (done, before[0])
-                    if at == steps or at - folder.steps >= every:
+                    is_end = done + num + skipped == steps
+                    at, kept = (steps, state) if is_end else (done, before[0])
+                    if is_end or at - folder.steps >= every:
                         trials = [] if ends is None else [ends[0, : 0 if folder.steps else None]]
                         folder.write(at, kept, [[losses[0, folder.steps : at], *trials]])
     except KeyboardInterrupt as error:
         interrupt = error
-    return Outcome(state, losses, failures, interrupt, before, ends)
+    return Outcome(state, losses, failures, interrupt, before, ends, skipped)
+
+
+@jax.jit
+def _forward(state: SVIState, done: Any, held: Any) -> SVIState:
+    """Return the state of an optimiser that has done so many steps, as if it had done `held`."""
+
+    def moved(a: jax.Array) -> jax.Array:
+        is_count = jnp.issubdtype(a.dtype, jnp.integer)
+        return jnp.where(a == done, held, a).astype(a.dtype) if is_count else a
+
+    return state._replace(optim_state=jax.tree.map(moved, state.optim_state))
 
 
 @in_precision_of_argument(2)

@@ -66,6 +66,7 @@ class Problem:
     data: CallArrays  # of the model and of the guide
     optimizer: Any  # the default one if none was given
     steps: int  # the default if none was given
+    held: int  # steps at the full rates of the default optimiser; 0 if they decay from the start
     num_data: int  # rows N of the data plate
     starts: list[Params]  # of each candidate; params that are not there have initial values
     check_rows: RowCheck  # of streamed arguments
@@ -119,15 +120,19 @@ class Problem:
         if steps is None:
             is_natural = optimizer is None and _natural_params(guide, loss)
             steps = _NATURAL_STEPS if is_natural and share >= 0.5 else STEPS
+        held = 0
         if optimizer is None:
+            all_rows = share == 1
+            if _is_calm(guide, loss, all_rows):
+                held = int(_CALM["hold"] * steps)
             optimizer = guide_optimizer(
                 guide, learning_rate, steps, model_params, from_params={} not in starts, loss=loss,
-                all_rows=share == 1,
+                all_rows=all_rows,
             )  # fmt: skip
         default = guide.default_loss if isinstance(guide, LayerGuide) else _DEFAULT_LOSS
         loop = training_loop(partition, optimizer, checked_loss(caller, guide, loss) or default)
         check_rows = row_check(caller, model, call, sites)
-        return Problem(loop, data, optimizer, steps, _num_rows(sites), starts, check_rows)
+        return Problem(loop, data, optimizer, steps, held, _num_rows(sites), starts, check_rows)
 
 
 def refuse_tracing(caller: str, *arguments: Any) -> None:
@@ -170,6 +175,13 @@ def _natural_params(guide: Model, loss: ELBO | None) -> frozenset[str]:
     return guide.natural_params if is_bound and isinstance(guide, LayerGuide) else frozenset()
 
 
+def _is_calm(guide: Model, loss: ELBO | None, all_rows: bool) -> bool:
+    """Return whether the default optimiser holds its rates."""
+    if not isinstance(guide, LayerGuide) or guide.optimizer is not None or not all_rows:
+        return False
+    return bool(_natural_params(guide, loss)) and not guide.row_params  # these want the decay
+
+
 def guide_optimizer(
     guide: Model,
     learning_rate: float,
@@ -194,7 +206,7 @@ def guide_optimizer(
         natural = _natural_params(guide, loss)
         rate = share * learning_rate
         options: dict[str, Any] = {"step_size": 0.5} if all_rows else {}
-        if natural and all_rows and not guide.row_params:  # latent inputs want the decay
+        if _is_calm(guide, loss, all_rows):
             options |= _CALM
         return default_optimizer(rate, steps, slow, rates, guide.row_params, natural, **options)
     special, rows = guide.optimizer(learning_rate, steps, slow), guide.row_params

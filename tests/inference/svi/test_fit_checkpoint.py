@@ -21,6 +21,8 @@ from support.kills import kill_often
 import dgp_ppl as dgp
 from dgp_ppl import _files
 from dgp_ppl.inference.runs import _checkpoint, _identity
+from dgp_ppl.inference.svi import _loop
+from dgp_ppl.inference.svi._ending import has_settled
 from dgp_ppl.inference.svi._loop import TrainingLoop
 from dgp_ppl.models import deep_gp
 
@@ -63,6 +65,34 @@ def test_a_fit_that_was_stopped_goes_on(tmp_path, monkeypatch, stop_after):
     stop_after(0, AssertionError("a finished fit runs no step"))
     again = shallow(18, checkpoint=tmp_path, every=4)
     assert_same(again, whole)
+
+
+def test_a_fit_that_has_settled_skips_to_the_decay_of_its_rates(tmp_path, monkeypatch, stop_after):
+    """At a small cost in the bound; and so does a fit that was stopped, with the same bits."""
+    early = shallow(1000, optimizer=None)
+    assert len(early.losses) < 900
+    assert early.state.optim_state[0] == 1000
+    stop_after(15, MemoryError)
+    with pytest.raises(MemoryError):
+        shallow(1000, optimizer=None, checkpoint=tmp_path, every=30)
+    monkeypatch.undo()
+    assert_same(shallow(1000, optimizer=None, checkpoint=tmp_path, every=30), early)
+    stop_after(0, AssertionError("a finished fit runs no step"))
+    assert_same(shallow(1000, optimizer=None, checkpoint=tmp_path, every=30), early)
+    monkeypatch.undo()
+    monkeypatch.setattr(_loop, "has_settled", lambda *_: False)
+    whole = shallow(1000, optimizer=None)
+    assert len(whole.losses) == 1000
+    assert whole.elbo_per_datum[-1] - early.elbo_per_datum[-1] < 0.0025
+
+
+def test_losses_that_have_settled():
+    steps, noise = np.arange(1, 601), np.random.default_rng(0).normal(0, 0.3, (2, 600))
+    done, falls = (50 * (b + a / steps) + noise for b, a in ((1, 0.5), (2, 30)))
+    assert has_settled(done[:1], 50)
+    assert not has_settled(done[:1, :290], 50)
+    assert not has_settled(falls[:1], 50)
+    assert not has_settled(np.stack([done[0], falls[1]]), np.array([50, 50]))
 
 
 def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch, stop_after):
