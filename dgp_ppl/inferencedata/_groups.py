@@ -110,9 +110,9 @@ class GroupBuilder:
             if value is not None and log_p is not None:
                 self._check(name, value, log_p, seen)
                 if name == self.site and self.standardizer.scales_targets:
-                    # Change of variables: each observed entry of a row subtracts log(y_scale).
-                    seen_entries = np.broadcast_to(_with_axes(seen, value.ndim), value.shape)
-                    shift = (seen_entries * np.log(self.standardizer.y_scale)).sum(
+                    # Change of variables: each observed density of a row subtracts log(y_scale).
+                    counted = np.broadcast_to(_with_axes(seen, value.ndim), value.shape)
+                    shift = (counted * result.dense * np.log(self.standardizer.y_scale)).sum(
                         axis=tuple(range(len(row_dims), value.ndim))
                     )
                     log_p = log_p - shift.astype(log_p.dtype)

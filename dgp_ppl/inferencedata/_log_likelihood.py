@@ -23,6 +23,7 @@ from dgp_ppl.inferencedata._draws import Draws, SetDraws
 from dgp_ppl.inferencedata._loo_bias import LooBias, PassSums, loo_bias
 from dgp_ppl.inferencedata._sites import ModelSites
 from dgp_ppl.likelihoods import Observed, log_density
+from dgp_ppl.likelihoods._survival import density_test
 from dgp_ppl.linalg._precision import in_precision_of_argument
 
 PASSES_AT_ONCE = 10
@@ -49,6 +50,7 @@ class PointwiseResult:
     loo: LooBias | None  # LOO, its correction and its bias by row; None without a log-likelihood
     value: np.ndarray | None  # y, [N, ...]; None where the model was called without it
     seen: np.ndarray  # where y was observed, with the shape of the log-likelihood's rows or of y
+    dense: np.ndarray  # where its probability is a density, with y's shape, or one for all
 
 
 class PointwiseEvaluator:
@@ -100,7 +102,9 @@ class PointwiseEvaluator:
             of_rows = [by_row[name] for _, (_, by_row) in parts]
             counts = [None if r.stop is None else r.stop - r.start for r, _ in parts]
             log_likelihood, y = (_joined(c, counts, 1) for c in zip(*of_draws, strict=True))
-            error, value, seen, *loo = (_joined(c, counts, 0) for c in zip(*of_rows, strict=True))
+            error, value, seen, dense, *loo = (
+                _joined(c, counts, 0) for c in zip(*of_rows, strict=True)
+            )
             by_chain = lambda a: a.reshape(*draws.shape, *a.shape[1:])  # noqa: E731
             bias = None
             if log_likelihood is not None:
@@ -108,7 +112,9 @@ class PointwiseEvaluator:
                 elpd, correction, left = loo
                 bias = LooBias(elpd, correction, left, kept)
                 log_likelihood = by_chain(log_likelihood)
-            results[name] = PointwiseResult(log_likelihood, by_chain(y), error, bias, value, seen)
+            results[name] = PointwiseResult(
+                log_likelihood, by_chain(y), error, bias, value, seen, dense
+            )
         return results
 
     def with_enough_passes(
@@ -199,7 +205,7 @@ def _evaluate(
     static: tuple[Partition, tuple[str, ...], int], passes: Array, key: PRNGKey, each: Any,
     params: Params, data: CallArrays,
 ) -> Any:  # fmt: skip
-    """Return sums over passes and a draw of y for each draw, and (value, seen), by site."""
+    """Return sums over passes and a draw of y for each draw, and `_about_value`, by site."""
     partition, names, block = static  # passes that are evaluated together
     call = partition.join(data)
     # The number of passes is not static, so that all numbers share a compilation.
@@ -240,7 +246,7 @@ def _evaluate(
     number, *inputs = each
     inputs = (jax.vmap(partial(random.fold_in, key))(number), *inputs)
     sites = trace(*jax.tree.map(lambda a: a[0], inputs))
-    return *jax.vmap(evaluate)(*inputs), {n: _value_and_seen(sites[n]) for n in names}
+    return *jax.vmap(evaluate)(*inputs), {n: _about_value(sites[n]) for n in names}
 
 
 @jax.jit
@@ -259,9 +265,11 @@ def _joined(parts: Sequence[Any], counts: Sequence[int | None], axis: int) -> An
     return np.concatenate(kept, axis=axis)
 
 
-def _value_and_seen(site: Any) -> tuple[Array | None, Array]:
-    """Return a site's value, and a mask of where it was observed: of rows, or of their entries."""
-    fn = site["fn"]
+def _about_value(site: Any) -> tuple[Array | None, Array, Array]:
+    """Return a site's value, where it was observed (of rows, or of their entries), and `dense`."""
+    fn, value = site["fn"], site["value"] if site["is_observed"] else None
+    test = density_test(fn.at_mean if isinstance(fn, Observed) else fn)
+    dense = True if test is None or value is None else test(value)
     base = fn.base_dist if isinstance(fn, dist.Independent) else fn
     mask = fn.obs_mask if isinstance(fn, Observed) else getattr(fn, "_mask", None)
     entry_mask = getattr(base, "_mask", None) if mask is None else None
@@ -270,4 +278,4 @@ def _value_and_seen(site: Any) -> tuple[Array | None, Array]:
         seen = jnp.broadcast_to(entry_mask, fn.shape())
     # A mask of an `observe`, or one inside `.to_event`, may mask entries. Others mask rows.
     shape = seen.shape if seen.ndim > len(fn.batch_shape) else fn.batch_shape
-    return (site["value"] if site["is_observed"] else None), jnp.broadcast_to(seen, shape)
+    return value, jnp.broadcast_to(seen, shape), jnp.asarray(dense)

@@ -77,6 +77,11 @@ class CensoredNormal(dist.Distribution):
         terms = jnp.where(value <= self.low, log_ndtr(low), inside)
         return jnp.where(value >= self.high, log_ndtr(-high), terms)
 
+    def is_density(self, value: ArrayLike) -> Array:
+        shape = jnp.broadcast_shapes(jnp.shape(value), self.low.shape)
+        y, low, high = (jnp.broadcast_to(a, shape) for a in (value, self.low, self.high))
+        return (y > low) & (y < high)
+
     def sample(self, key: PRNGKey, sample_shape: tuple[int, ...] = ()) -> Array:
         noise = random.normal(key, sample_shape + self.batch_shape, self.loc.dtype)
         return jnp.clip(self.loc + self.scale * noise, self.low, self.high)

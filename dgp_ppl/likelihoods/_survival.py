@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -86,6 +87,10 @@ class RightCensored(_Censored):
         self.censored = jnp.asarray(censored, bool)
         super().__init__(distribution, (), self.censored)
 
+    def is_density(self, value: ArrayLike) -> Array:
+        shape = jnp.broadcast_shapes(jnp.shape(value), self.censored.shape)
+        return jnp.broadcast_to(~self.censored, shape)
+
     def log_prob(self, value: ArrayLike) -> Array:
         tail = _log_tails_or_ends(self.base_dist, value)[self._tail]
         return jnp.where(self.censored, tail, self.base_dist.log_prob(value))
@@ -132,6 +137,11 @@ class IntervalCensored(_Censored):
 
     def cdf(self, value: ArrayLike) -> Array:
         raise NotImplementedError("cdf: y is an interval")
+
+    def is_density(self, value: ArrayLike) -> Array:
+        ends = jnp.asarray(value, float)
+        known = (ends[..., 0] == ends[..., 1]) & ~self.left_censored & ~self.right_censored
+        return jnp.stack([known, jnp.zeros_like(known)], axis=-1)  # both ends are one number
 
     def log_prob(self, value: ArrayLike) -> Array:
         ends = jnp.asarray(value, float)
@@ -180,6 +190,16 @@ def with_exact_tails(distribution: Any) -> Any:
         return distribution
     flags = (getattr(distribution, name) for name in ours.arg_constraints)
     return ours(distribution.base_dist, *flags)
+
+
+def density_test(distribution: Any) -> Callable[[ArrayLike], Array] | None:
+    """Return the test of which entries of y have a density, in inverse units of y; None if all do.
+
+    Others have a probability, such as S(y) of censored rows.
+    """
+    while isinstance(distribution, _KINDS.Independent | _KINDS.ExpandedDistribution):
+        distribution = distribution.base_dist
+    return getattr(with_exact_tails(distribution), "is_density", None)
 
 
 def _log_tails_or_ends(distribution: Any, value: ArrayLike) -> tuple[Array, Array]:

@@ -28,6 +28,7 @@ from dgp_ppl._typing import AnyArray, PRNGKey
 from dgp_ppl.likelihoods import Mixture
 from dgp_ppl.likelihoods._counts import BINOMIAL
 from dgp_ppl.likelihoods._mixture import LatentMixture, holds_programs
+from dgp_ppl.likelihoods._survival import density_test
 from dgp_ppl.linalg._precision import double, single
 
 QUANTILE_TOLERANCE = 1e-6
@@ -46,6 +47,21 @@ def moments(mixtures: Mixture) -> Array:
     # Where a mean overflows, as of counts whose log rate is large, so does the variance.
     var = jnp.where(jnp.isinf(mean), jnp.inf, var.mean(axis=0) + means.var(axis=0))
     return jnp.stack([mean, var, rough.max(axis=0)], axis=1)
+
+
+def moments_of_draws(draws: Any) -> tuple[Any, Any]:
+    """Return the mean and variance over the first axis, with a warning."""
+    mean, var = draws.mean(axis=0), draws.var(axis=0, ddof=1)
+    error = ""
+    if not is_traced(draws):
+        error = f"; standard errors of means up to {float((var / len(draws)).max() ** 0.5):.2g}"
+    warnings.warn(
+        "NumPyro has no mean or variance of this likelihood: they come from "
+        f"{len(draws):,} draws{error}. Quantiles and draws are also available",
+        UserWarning,
+        stacklevel=4,
+    )
+    return mean, var
 
 
 def warn_if_rough(roughness: Any) -> None:
@@ -74,6 +90,13 @@ def log_density_by_pass(mixtures: Mixture, y: Array, seen: Array | None = None) 
         return (mixture if seen is None else mixture.with_entries(seen)).log_prob(y)
 
     return jax.vmap(one, out_axes=1)(mixtures)
+
+
+def dense(mixtures: Mixture, y: Array) -> Array:
+    """Return which entries of y have a density and no probability, with y's shape."""
+    test: Any = density_test
+    found = jax.vmap(lambda mixture: test(mixture.components)(y))(mixtures)
+    return found.reshape(-1, *y.shape)[0]  # the same for all passes and components
 
 
 @partial(compiled, static_argnums=2)

@@ -31,6 +31,7 @@ from dgp_ppl.inference import Chains
 from dgp_ppl.inference.runs._pickling import Portable
 from dgp_ppl.inference.runs._summary import Summarized
 from dgp_ppl.likelihoods import Mixture
+from dgp_ppl.likelihoods._survival import density_test
 from dgp_ppl.metrics import crps_gaussian_mixture, crps_samples
 from dgp_ppl.prediction import _functionals as functionals
 from dgp_ppl.prediction._arrays import block, check_no_nan, namespace, to_host
@@ -272,7 +273,7 @@ class Prediction(Summarized, Portable):
         """Draw the latent function f jointly at all inputs, [num, N] or [num, N, P].
 
         Each draw takes one draw of every layer's function. The result is in the data's units if
-        there is a standardizer.
+        there is a standardizer, and f has the outputs of y.
 
         Args:
             key: random key.
@@ -289,7 +290,14 @@ class Prediction(Summarized, Portable):
         values = function_passes(
             (self.forward_pass, mode), (keys, draws), self.params, self.data, self.x
         )
-        values = self._original(values)
+        event = next(self.components())[1].components.event_shape
+        values, scale = to_host(values, None), self.standardizer
+        if values.shape[2:] == event:
+            values = self._original(values)
+        elif scale is not None and scale.scales_targets:
+            shapes = f"f has outputs of shape {values.shape[2:]} and y {event}"
+            text = f"function_draws: {shapes}: these are in the model's units"
+            warnings.warn(text, UserWarning, stacklevel=2)
         warn_of_nan("function_draws", {self.forward_pass.site: values})
         return values
 
@@ -328,17 +336,7 @@ class Prediction(Summarized, Portable):
                         "[N, C], and quantile for ordered classes"
                     ) from None
                 draws = self.sample(random.fold_in(self.key, 3), 4000)
-                moments = draws.mean(axis=0), draws.var(axis=0, ddof=1)
-                error = ""
-                if not is_traced(draws):
-                    largest = float((moments[1] / len(draws)).max() ** 0.5)
-                    error = f"; standard errors of means up to {largest:.2g}"
-                warnings.warn(
-                    "NumPyro has no mean or variance of this likelihood: they come from "
-                    f"{len(draws):,} draws{error}. Quantiles and draws are also available",
-                    UserWarning,
-                    stacklevel=3,
-                )
+                moments = functionals.moments_of_draws(draws)
             if not is_traced(moments):
                 self._cache["moments"] = moments
         return moments
@@ -363,9 +361,12 @@ class Prediction(Summarized, Portable):
         xp = namespace(targets, seen)
         values = xp.where(entries, targets, xp.zeros_like(targets))
         by_entry = [seen] if seen.ndim > 1 else []
-        found = self._map(function, self._standardized(values), *by_entry)
-        # Change of variables: every entry that counts subtracts log(y_scale).
-        shift = xp.broadcast_to(entries, targets.shape) * xp.log(xp.asarray(self._y_scale))
+        found = self._map(function, values := self._standardized(values), *by_entry)
+        # Change of variables: every density that counts subtracts log(y_scale).
+        counted = xp.broadcast_to(entries, targets.shape)
+        if density_test(next(self.components())[1].components) is not None:
+            counted = counted * self._map(functionals.dense, values)
+        shift = counted * xp.log(xp.asarray(self._y_scale))
         rows = seen.reshape(len(seen), -1).any(axis=1)
         align = lambda a: a.reshape(a.shape + (1,) * (found.ndim - 1))  # noqa: E731
         found = namespace(found, seen).where(align(rows), found, 0.0)

@@ -212,6 +212,22 @@ def test_the_target_that_is_given_is_the_one_that_is_stored():
     assert tree["predictions_constant_data"][name].shape == (4,)
 
 
+def test_log_likelihoods_of_censored_rows_have_no_units():
+    def censored(x, y=None):
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        with numpyro.plate("data", len(x)):
+            base = dist.Normal(w * x[:, 0], 0.3)
+            numpyro.sample("y", dist.RightCensoredDistribution(base, X > 0), obs=y)
+
+    samples = {"w": np.full(5, 0.7)}
+    plain, scaled = (
+        tree_of(censored, X[:, None], y, samples=samples, **options)["log_likelihood"]["y"].values
+        for y, options in ((Y, {}), (1e6 + 20 * Y, {"standardizer": SCALE}))
+    )
+    shift = np.where(X > 0, 0, np.log(20))
+    np.testing.assert_allclose(scaled[0, 0], plain[0, 0] - shift, rtol=1e-3, atol=1e-3)
+
+
 def test_a_standardizer_wants_its_target_second():
     def third(x, c=None, y=None):
         return line_named(x[:, 0], y, "y")

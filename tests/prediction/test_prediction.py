@@ -13,7 +13,7 @@ from support.helpers import KEY, assert_mean, spread
 from support.predictions import X_TEST, Y_TEST, components, deep
 
 import dgp_ppl as dgp
-from dgp_ppl import kernels, metrics
+from dgp_ppl import kernels, likelihoods, metrics
 from dgp_ppl.prediction import _functionals
 
 Z, N = spread(5), len(X_TEST)
@@ -78,6 +78,41 @@ def test_densities_of_several_standardised_outputs(gaussian):
     np.testing.assert_allclose(
         shared.log_prob(2 * Y2), plain.log_prob(Y2) - 2 * np.log(2), rtol=1e-4
     )
+
+
+CENSORED = np.arange(N) % 3 == 0
+CENSORING = {
+    "right": lambda f: likelihoods.RightCensored(dist.Normal(f, 0.3), jnp.asarray(CENSORED)),
+    "numpyro's": lambda f: dist.LeftCensoredDistribution(dist.Normal(f, 0.3), CENSORED),
+    "ends": lambda f: likelihoods.CensoredNormal(f, 0.3, high=jnp.where(CENSORED, -2.0, 9.0)),
+    "interval": lambda f: likelihoods.IntervalCensored(dist.Normal(f, 0.3)),
+    "outputs": lambda f: likelihoods.RightCensored(
+        dist.Normal(f, 0.3), jnp.asarray(CENSORED)[:, None]
+    ).to_event(1),
+}
+
+
+@pytest.mark.parametrize("kind", CENSORING)
+def test_probabilities_of_censored_rows_have_no_units(kind):
+    def model(x):
+        f = dgp.gp("f", kernels.Matern32(1.0, 1.0), Z, out=1 + (kind == "outputs"))(x)
+        numpyro.sample("y", dgp.observe(f, CENSORING[kind]))
+
+    y = Y2 if kind == "outputs" else Y_TEST
+    if kind == "interval":
+        y = np.stack([y, y + CENSORED], axis=1)
+    scale = dgp.Standardizer(np.zeros(1), np.ones(1), 5.0, 20.0)
+    found = prior(model, standardizer=scale).log_prob(5 + 20 * y)
+    shift = np.where(CENSORED, 0, np.log(20)) * (1 + (kind == "outputs"))
+    np.testing.assert_allclose(found, prior(model).log_prob(y) - shift, rtol=1e-4, atol=1e-4)
+
+
+def test_function_draws_of_a_log_scale_stay_in_the_models_units():
+    model = two(lambda f: dist.Normal(f[..., 0], jnp.exp(f[..., 1])))
+    p = prior(model, standardizer=dgp.Standardizer(np.zeros(1), np.ones(1), 5.0, 20.0))
+    with pytest.warns(UserWarning, match=r"outputs of shape \(2,\) and y \(\)"):
+        found = p.function_draws(KEY, 3)
+    np.testing.assert_allclose(found, prior(model).function_draws(KEY, 3), rtol=1e-5)
 
 
 def test_missing_entries_add_nothing(gaussian):
