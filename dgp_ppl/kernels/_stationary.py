@@ -21,20 +21,28 @@ from dgp_ppl.kernels._base import Features, Kernel
 from dgp_ppl.kernels._scaled import Scaled
 from dgp_ppl.linalg._products import computed_once, matmul
 
+_FEW_INPUTS = 2  # whose differences cost no more time than a matrix product
+
 
 def _squared_distance(x: Inputs, z: OtherInputs, lengthscale: ArrayLike) -> Array:
     """Return sum_d (x_d - z_d)² / l_d², [N, M].
 
-    The square is expanded so that the cost is one matrix product. Subtracting the centre of the
-    smaller set first keeps a common shift of the inputs from costing digits. Only the smaller set
-    is scaled by the lengthscale: its gradient and the lengthscale's gradient then share one product
-    with the larger set, and no gradient with respect to the larger set is formed if it is data.
+    Of a few inputs it is a sum of squares. Of more the square is expanded so that the cost is one
+    matrix product: digits cancel where the inputs span hundreds of lengthscales. Subtracting the
+    centre of the smaller set first keeps a common shift of the inputs from costing digits. Only the
+    smaller set is scaled by the lengthscale: its gradient and the lengthscale's gradient then share
+    one product with the larger set, and no gradient with respect to the larger set is formed if it
+    is data.
     """
     w = jnp.broadcast_to(1 / jnp.square(lengthscale), x.shape[-1:])[None]  # [1, D]
     smaller = x if len(x) < len(z) else z
     centre = jax.lax.stop_gradient(_centre(smaller))
     scaled_x, scaled_z = (w, 1.0) if smaller is x else (1.0, w)
     x, z = x - centre, z - centre
+    if x.shape[1] <= _FEW_INPUTS:
+        x, z = (a / jnp.broadcast_to(lengthscale, a.shape[1:])[None] for a in (x, z))
+        first, *others = (jnp.square(a[:, None] - b[None]) for a, b in zip(x.T, z.T, strict=True))
+        return sum(others, first)
     square = _square_norm(x, w)[:, None] + _square_norm(z, w)[None, :]
     cross = matmul(x * scaled_x, (z * scaled_z).T)
     return jnp.maximum(computed_once(square - 2 * cross), 0.0)

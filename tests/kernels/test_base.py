@@ -159,20 +159,37 @@ def test_a_kernel_of_tinygp_can_have_some_columns():
     np.testing.assert_allclose(found(x, x), wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("dim", [1, 2, 3, 6])
+def test_distances(dim):
+    """Up to two inputs may span a thousand lengthscales, as a long series does."""
+    x = np.random.default_rng(dim).normal(size=(40, dim)) * [1000 if dim < 3 else 1]
+    x[20:] = x[:20] + 0.3 * np.random.default_rng(9).normal(size=(20, dim))
+    x = x.astype(np.float32)
+    found = kernels.Matern32(1.0, 0.7)(jnp.asarray(x), jnp.asarray(x[::3]))
+    r = np.sqrt(3 * np.square(x[:, None] - np.float64(x[None, ::3])).sum(-1)) / 0.7
+    np.testing.assert_allclose(found, (1 + r) * np.exp(-r), atol=3e-4 if dim < 3 else 1e-5)
+
+
+def three(name):
+    """Return a kernel of three inputs, and rows of them that are multiples of 1/64."""
+    kernel = dataclasses.replace(CASES[name][0], lengthscale=jnp.array([0.7, 1.9, 1.2]))
+    x = np.concatenate([inputs(7, 4), inputs(7, 5)[:, :1]], axis=1)
+    return kernel, np.round(64 * x) / 64
+
+
 def test_a_common_shift_costs_no_digits():
-    # Multiples of 1/64 are exact before and after the shift.
-    x, z = (jnp.asarray(np.round(64 * inputs(6, s)) / 64, jnp.float32) for s in (4, 5))
     for name in ("SquaredExponential", "Matern12", "RationalQuadratic"):
-        kernel = CASES[name][0]
+        kernel, rows = three(name)
+        x, z = (jnp.asarray(a, jnp.float32) for a in (rows, rows[::-1] / 2))
         shifted = contract(kernel, x + 2**16, z + 2**16)[0]
         np.testing.assert_allclose(shifted, contract(kernel, x, z)[0], atol=2e-6)
 
 
 def test_outliers_cost_the_other_inputs_no_digits():
-    x, is_near = np.round(64 * inputs(7, 4)) / 64, np.arange(7) % 3 != 1
-    far = x + np.where(is_near, 0.0, 1e6 * np.arange(7))[:, None]
+    is_near = np.arange(7) % 3 != 1
     for name in ("SquaredExponential", "Matern12", "RationalQuadratic"):
-        kernel = CASES[name][0]
+        kernel, x = three(name)
+        far = x + np.where(is_near, 0.0, 1e6 * np.arange(7))[:, None]
         found, expected = (
             kernel(a, a) for a in (jnp.asarray(far, jnp.float32), jnp.asarray(x, jnp.float32))
         )
