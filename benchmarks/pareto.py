@@ -7,9 +7,11 @@ run goes on where its file ends. Keep all programs on one core (`taskset -c 0`).
 
     DGP_PPL_DATA=... python benchmarks/pareto.py [--data energy,concrete] [--splits 0,1,2] \
         [--seeds 0,1] [--steps 375,750,1500,3000,6000] [--json benchmarks/results/pareto.json] \
-        [--picture docs/images/pareto.png] [--peers benchmarks/results/pareto-gpytorch.jsonl]
+        [--picture docs/images/pareto.png] [--peers benchmarks/results/pareto-gpytorch.jsonl
+        benchmarks/results/one-layer.jsonl]
 
-`--peers` adds to the picture what `tables/peers.py --split-key test_index` recorded.
+`--peers` adds to the picture what `tables/peers.py --split-key test_index` and `one_layer.py`
+recorded.
 """
 
 import argparse
@@ -50,7 +52,7 @@ def main() -> None:
     parser.add_argument("--optimizers", default="natural,adam")
     parser.add_argument("--json", default="benchmarks/results/pareto.json")
     parser.add_argument("--picture", help="draw what the file has")
-    parser.add_argument("--peers", type=Path, help="records of GPyTorch's fits, for the picture")
+    parser.add_argument("--peers", type=Path, nargs="*", default=[], help="more, for the picture")
     args = parser.parse_args()
     path = Path(args.json)
     rows = json.loads(path.read_text())["rows"] if path.exists() else []
@@ -76,8 +78,8 @@ def main() -> None:
                 split_key="test_index", progress=False, on_row=keep,
             )  # fmt: skip
     if args.picture:
-        peers = map(json.loads, args.peers.read_text().splitlines()) if args.peers else ()
-        draw([*rows, *({"optimizer": "GPyTorch", **row} for row in peers)], args.picture)
+        lines = (line for path in args.peers for line in path.read_text().splitlines())
+        draw([*rows, *({"optimizer": "GPyTorch", **json.loads(a)} for a in lines)], args.picture)
 
 
 def method(task: Task, make_optimizer: Callable[[int], Any]) -> Fitted:
@@ -129,7 +131,8 @@ def draw(rows: list[dict[str, Any]], path: str) -> None:
     for (i, name), (j, score) in itertools.product(enumerate(names), enumerate(scores)):
         axis = axes[2 * (i // 4) + j, i % 4]
         axis.axis("on")
-        for optimizer, marker in (("natural", "o"), ("adam", "s"), ("GPyTorch", "^")):
+        optimizers = dict.fromkeys(r["optimizer"] for r in rows)
+        for marker, optimizer in zip("os^vDP", optimizers, strict=False):
             own = [r for r in rows if (r["data"], r["optimizer"]) == (name, optimizer)]
             points = []
             for steps in sorted({r["steps"] for r in own}):
@@ -137,8 +140,8 @@ def draw(rows: list[dict[str, Any]], path: str) -> None:
                 points.append(np.mean([[r["seconds"], r[score]] for r in each], axis=0))
             if points:
                 axis.plot(*np.transpose(points), f"{marker}-", ms=4, label=optimizer)
-        axis.set(xscale="log", xlim=(20, 600), title="" if j else name)
-        axis.set_xticks([30, 100, 300], ["30", "100", "300"] if j else [""] * 3)
+        axis.set(xscale="log", xlim=(3, 600), title="" if j else name)
+        axis.set_xticks([10, 30, 100, 300], ["10", "30", "100", "300"] if j else [""] * 4)
         axis.minorticks_off()
         axis.set_ylabel("" if i % 4 else scores[score])
         axis.set_xlabel("CPU seconds" if j else "")
