@@ -10,7 +10,7 @@ class AnalyticLikelihood(dist.Distribution):
     """Base class of likelihoods p(y | f) that compute expectations over f ~ N(latent, diag(var)).
 
     `observe` calls the methods below if the likelihood function returns an instance whose `latent`
-    is f itself. `BernoulliProbit` is a short example.
+    is f itself and none of whose other arrays depends on f. `BernoulliProbit` is a short example.
 
     Attributes:
         latent: f, of shape [..., N], or [..., N, P] for likelihoods of several outputs.

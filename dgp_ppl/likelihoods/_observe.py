@@ -95,10 +95,7 @@ class Observed(dist.Distribution):
                 f"of shape {self.latent_mean.shape}, wanted ({N},): {hint}"
             )
         self.normal_scale = self._constant_normal_scale()
-        at_mean = self.at_mean
-        self.analytic = (
-            isinstance(at_mean, AnalyticLikelihood) and at_mean.latent is self.latent_mean
-        )
+        self.analytic = self._is_analytic()
         if self.normal_scale is None and not self.analytic:
             check_nodes(self.likelihood, self.latent_mean, (N,))
         self.obs_mask = self._checked_mask(mask)
@@ -261,6 +258,19 @@ class Observed(dist.Distribution):
         [[depends]] = dependence(scale_at, self.latent_mean)
         return None if depends else scale
 
+    def _is_analytic(self) -> bool:
+        """Return whether closed forms hold: `latent` is f, and nothing else depends on f."""
+        at_mean = self.at_mean
+        if not isinstance(at_mean, AnalyticLikelihood) or at_mean.latent is not self.latent_mean:
+            return False
+
+        def others(f: Array) -> list[Array]:
+            given: Any = self.likelihood(f)
+            arrays = [a for a in jax.tree.leaves(vars(given)) if isinstance(a, jax.Array)]
+            return [a for a in arrays if a is not given.latent]
+
+        return not any(depends for [depends] in dependence(others, self.latent_mean))
+
     def _nodes(self, dense: bool = False) -> tuple[Float[Array, " Q"], Array]:
         """Return log weights [Q] and f [Q, N, ...]: Gauss-Hermite nodes, `dense` ones, or draws."""
         sd = deviation(self.latent_var)
@@ -327,9 +337,10 @@ def observe(
 
     Under a guide its `log_prob` is the expected log-likelihood E[log p(y | f)]. Without a guide it
     is log E[p(y | f)]. ``Normal(f, s)`` and subclasses of `likelihoods.AnalyticLikelihood` have
-    closed forms. Other likelihoods use quadrature if f is scalar (P = 1), and Monte Carlo if not.
-    Moments of independent entries with a latent each are exact; those of entries that share latents
-    are of few draws under an exponential link, of which predictions warn.
+    closed forms if nothing else in them depends on f. All others use quadrature if f is scalar
+    (P = 1), and Monte Carlo if not. Moments of independent entries with a latent each are exact;
+    those of entries that share latents are of few draws under an exponential link, of which
+    predictions warn.
 
     >>> import jax.numpy as jnp
     >>> import numpyro.distributions as dist

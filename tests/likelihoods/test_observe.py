@@ -43,6 +43,23 @@ def marginals(guided, mean=MEAN, var=VAR):
     return Marginals(mean, var, guided)
 
 
+def test_closed_forms_need_arguments_that_do_not_depend_on_f():
+    """With a scale of f, Student t is integrated as NumPyro's is, and others by Monte Carlo."""
+    for guided in (True, False):
+        found, wanted = (
+            observe(marginals(guided), lambda f, t=t: t(4.0, f, 0.1 + f**2)).log_prob(jnp.ones(4))
+            for t in (likelihoods.StudentT, dist.StudentT)
+        )
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    two = marginals(True, MEAN.reshape(2, 2), VAR.reshape(2, 2))
+    own, of_f = lambda f: ROWS[:2], lambda f: ROWS[:2] * f[..., 0] ** 2
+    for kind in (likelihoods.HeteroscedasticNormal, likelihoods.RobustMax):
+        for scale, estimated in ((own, False), (of_f, True)):
+            with handlers.seed(rng_seed=0):
+                y = observe(two, lambda f, kind=kind, scale=scale: kind(f, scale(f)))
+            assert y.estimated == estimated
+
+
 @pytest.mark.parametrize("name", [n if n == "noise of f" else slow(n) for n in SCALAR])
 def test_scalar_latent(name):
     """Check E log p(y|f) if guided, log E p(y|f) if not, and the mean and variance of y."""
