@@ -38,7 +38,7 @@ class RobustMax(AnalyticLikelihood):
 
     Args:
         latent: f, [..., C] with C >= 2.
-        epsilon: probability of an error, in (0, 1).
+        epsilon: probability of an error, in (0, 1), a number or [...].
 
     Raises:
         ValueError: if there are fewer than two classes.
@@ -61,7 +61,8 @@ class RobustMax(AnalyticLikelihood):
                 f"RobustMax: latent has shape {self.latent.shape}, wanted [..., C] with C >= 2 "
                 "classes: give the last layer out=C; for two classes BernoulliProbit takes one f"
             )
-        super().__init__(self.latent.shape[:-1], validate_args=validate_args)
+        shape: Any = jnp.broadcast_shapes(self.latent.shape[:-1], self.epsilon.shape)
+        super().__init__(shape, validate_args=validate_args)
 
     @property
     def num_classes(self) -> int:
@@ -127,7 +128,8 @@ class RobustMax(AnalyticLikelihood):
 
     def _with_errors(self, hits: Array) -> Array:
         """Return p(y = c) from the probabilities that f_c is the largest."""
-        return hits * (1 - self.epsilon) + (1 - hits) * self.epsilon / (self.num_classes - 1)
+        epsilon = self.epsilon[..., None]
+        return hits * (1 - epsilon) + (1 - hits) * epsilon / (self.num_classes - 1)
 
     def _log_probs(self) -> tuple[Array, Array]:
         """Return the log probabilities of the class with the largest f and of any other class."""

@@ -41,7 +41,8 @@ class HeteroscedasticNormal(AnalyticLikelihood):
 
     Args:
         latent: f, [..., N, 2]: the mean of y, and the log of its noise relative to `base_scale`.
-        base_scale: standard deviation of the noise where f₂ = 0, in the units of y.
+        base_scale: standard deviation of the noise where f₂ = 0, in the units of y, a number or
+            [..., N].
 
     Raises:
         ValueError: if f does not have two outputs.
@@ -63,7 +64,8 @@ class HeteroscedasticNormal(AnalyticLikelihood):
                 "last layer with out=2"
             )
         self.base_scale: Any = base_scale
-        super().__init__(self.latent.shape[:-1], validate_args=validate_args)
+        shape: Any = jnp.broadcast_shapes(self.latent.shape[:-1], jnp.shape(base_scale))
+        super().__init__(shape, validate_args=validate_args)
 
     @property
     def scale(self) -> Array:

@@ -24,6 +24,24 @@ def test_robust_max_given_f():
     assert_mean(jax.nn.one_hot(draws, 3), np.array(probabilities))
 
 
+def test_robust_max_with_an_error_rate_of_each_row():
+    f, epsilon = jnp.array([[0.0, 2.0, 1.0], [3.0, -1.0, 0.0]]), jnp.array([0.2, 0.01])
+    wanted = np.array([[0.1, 0.8, 0.1], [0.99, 0.005, 0.005]])
+    given, marginals = RobustMax(f, epsilon), dgp.Marginals(f, jnp.full((2, 3), 1e-12))
+    with numpyro.handlers.seed(rng_seed=0):
+        observed = dgp.observe(marginals, lambda f: RobustMax(f, epsilon))
+        with pytest.raises(ValueError, match=r"batch shape \(2, 2\)"):
+            dgp.observe(marginals, lambda f: RobustMax(f, epsilon[:, None]))
+    for probs in (given.probs, observed.predictive().components.probs[0]):
+        np.testing.assert_allclose(probs, wanted, rtol=1e-5)
+    assert_mean(jax.nn.one_hot(given.sample(KEY, (20_000,)), 3), wanted)
+    for c in range(3):
+        y = jnp.full(2, c)
+        expected = given.expected_log_prob(jnp.full((2, 3), 1e-12), y, 20)
+        for found in (given.log_prob(y), observed.log_density(y), expected):
+            np.testing.assert_allclose(found, np.log(wanted)[:, c], atol=1e-4)
+
+
 def test_robust_max_is_exact():
     """P(argmax f = y) for classes whose variances differ by up to 18 orders, to 1e-4."""
     rng = np.random.default_rng(1)
