@@ -21,6 +21,7 @@ from dgp_ppl.datasets.rows._readers import CellCheck
 __all__ = ["Standardizer"]
 
 _LARGEST = 1e145  # sums of squares are finite
+_ROUNDING = 16 * np.finfo(np.float64).eps  # the range of a constant column, relative to its values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,7 +216,8 @@ class _Moments:
     """Mean and sd of columns without NaN, of blocks of rows (Chan, Golub and LeVeque 1983)."""
 
     def __init__(self) -> None:
-        self.count = self.mean = self.squares = self.largest = np.zeros(())
+        self.count = self.mean = self.squares = np.zeros(())
+        self.low, self.high = np.array(np.inf), np.array(-np.inf)
 
     def add(self, a: np.ndarray) -> None:
         """Add a block of rows, [B, ...]."""
@@ -232,10 +234,12 @@ class _Moments:
         share = count / np.maximum(total, 1)
         self.squares = self.squares + np.square(off).sum(axis=0) + shift**2 * self.count * share
         self.mean = self.mean + shift * share
-        self.largest = np.maximum(self.largest, np.where(seen, np.abs(a), 0.0).max(axis=0))
+        self.low = np.minimum(self.low, np.where(seen, a, np.inf).min(axis=0))
+        self.high = np.maximum(self.high, np.where(seen, a, -np.inf).max(axis=0))
         self.count = total
 
     def loc_and_scale(self) -> tuple[np.ndarray, np.ndarray]:
         """Return mean and standard deviation; 1 for columns constant up to rounding."""
         scale = np.sqrt(self.squares / np.maximum(self.count, 1))
-        return self.mean, np.where(scale <= 1e-10 * self.largest, 1.0, scale)
+        largest = np.maximum(np.abs(self.low), np.abs(self.high))
+        return self.mean, np.where(self.high - self.low <= _ROUNDING * largest, 1.0, scale)

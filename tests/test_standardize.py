@@ -29,6 +29,15 @@ def test_constant_columns_become_zero():
     np.testing.assert_allclose(np.asarray(scaler.inputs(x))[:, 1:], 0.0, atol=1e-6)
 
 
+def test_a_small_spread_about_a_large_mean_is_no_constant():
+    """Seconds of a clock, read by the tenth, in columns that 1e-10 of the mean would call equal."""
+    scaler = Standardizer.fit(1.7e9 + np.linspace(0, 0.4, 9)[:, None], 1.7e9 + np.arange(9) * 1e-3)
+    assert scaler.x_scale == pytest.approx(0.4 / np.sqrt(9.6), rel=1e-4)
+    assert scaler.y_scale == pytest.approx(1e-3 * np.sqrt(80 / 12), rel=1e-3)
+    nearly = 0.1 + np.spacing(0.1) * np.array([[0.0], [1.0], [2.0]])
+    assert Standardizer.fit(nearly).x_scale == 1.0
+
+
 def test_a_large_shift_costs_no_digits():
     """The arithmetic is in float64 until the data have unit scale."""
     shifted = Standardizer.fit(X + 1e6, X[:, 0] - 1e6)
