@@ -218,6 +218,8 @@ def _mean_distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return the mean distance between the draws of each pair of groups, [G, H]."""
 
     def mean(p: np.ndarray, q: np.ndarray) -> float:
+        centre = p.mean(axis=0)  # far from 0, squares have no digits left for differences
+        p, q = p - centre, q - centre
         squares = (p**2).sum(1)[:, None] + (q**2).sum(1) - 2 * p @ q.T
         return float(np.sqrt(np.maximum(squares, 0)).mean())
 

@@ -36,6 +36,12 @@ def test_energy_distance_of_normals():
         assert found.error < 0.1
 
 
+def test_energy_distance_far_from_zero():
+    a, b = RNG(0).standard_normal((8, 50, 2)), RNG(1).standard_normal((8, 50, 2))
+    far = energy_distance(a + 1e9, b + 1e9)
+    np.testing.assert_allclose(far, energy_distance(a, b), atol=1e-6)
+
+
 @pytest.mark.slow
 def test_its_error_is_the_spread_of_repetitions():
     """For equal distributions the statistic is degenerate, and the error is conservative."""
