@@ -46,7 +46,7 @@ class PosteriorComparison:
         joint: energy distance of all sites together. It also measures dependence between sites,
             which the distances of single sites miss.
         log_density: mean log predictive density on the test data, of the approximation minus that
-            of the exact draws, in nats per observed value; None without test data.
+            of the exact draws, in nats per observed row; None without test data.
         khat: Pareto shape of the importance weights p(y, v) / q(v), by NumPyro's
             `psis_diagnostic`. Below 0.7, q is close enough to the posterior for weighted draws to
             correct it. Each weight has a separate draw of the hidden layers' noise, which makes
@@ -259,12 +259,12 @@ def _mean_log_density(
             f"{list(thinned.samples)}. Leave out test"
         )
     evaluate = PointwiseEvaluator(model, params, None)
-    results = evaluate(key, Draws(values), call, sites, 1, use_row_draws=False).values()
-    flat = [
-        np.asarray(r.log_likelihood, np.float64).reshape(math.prod(thinned.shape), -1)
-        for r in results
-    ]
+    results: Any = evaluate(key, Draws(values), call, sites, 1, use_row_draws=False)
+    seen = [np.asarray(r.log_likelihood, float)[..., r.loo.seen] for r in results.values()]
+    flat = [a.reshape(math.prod(thinned.shape), -1) for a in seen]
     by_draw, G = np.concatenate(flat, axis=1), _num_groups(chains)
+    if not by_draw.size:
+        raise ValueError("compare_posteriors: all targets of test are missing, wanted some")
     groups = np.array_split(np.arange(len(by_draw)), G)
 
     def mean_over_data(terms: np.ndarray) -> float:

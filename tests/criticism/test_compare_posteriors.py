@@ -95,6 +95,20 @@ def line(x, y):
         numpyro.sample("y", dist.Normal(w * x, 0.5), obs=y)
 
 
+def test_missing_targets_do_not_count():
+    def model(x, y):
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        with numpyro.plate("data", len(x)), numpyro.handlers.mask(mask=~jnp.isnan(y)):
+            numpyro.sample("y", dist.Normal(w * x, 0.5), obs=jnp.nan_to_num(y))
+
+    a, b = (Chains({"w": m + 0.2 * RNG(i).standard_normal((4, 50))}) for i, m in enumerate((1, 2)))
+    x, y = jnp.linspace(-1, 1, 8), jnp.linspace(-1, 1, 8).at[5:].set(jnp.nan)
+    compare = lambda *test: compare_posteriors(KEY, a, b, model, {}, x, x, test=test)  # noqa: E731
+    np.testing.assert_allclose(compare(x, y).log_density, compare(x[:5], y[:5]).log_density, 1e-5)
+    with pytest.raises(ValueError, match="all targets of test are missing"):
+        compare(x, jnp.full(8, jnp.nan))
+
+
 def test_a_model_without_layers():
     """Two normals give the log density of the test data in closed form."""
     x, (x_test, y_test) = (
