@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax.nn import softplus
@@ -146,9 +147,8 @@ class IntervalCensored(_Censored):
     def log_prob(self, value: ArrayLike) -> Array:
         ends = jnp.asarray(value, float)
         low, high = ends[..., 0], ends[..., 1]
-        (below_low, above_low), (below_high, above_high) = (
-            _log_tails_or_ends(self.base_dist, a) for a in (low, high)
-        )
+        both = jax.vmap(lambda y: _log_tails_or_ends(self.base_dist, y))(jnp.stack([low, high]))
+        (below_low, below_high), (above_low, above_high) = both
         # The difference of the probabilities of the tail that they are the smaller part of.
         upper = above_low < below_high
         larger = jnp.where(upper, above_low, below_high)
@@ -225,8 +225,9 @@ def _log_tails(distribution: Any, y: Array) -> tuple[Array, Array]:
         return jnp.where(falls, above, below), jnp.where(falls, below, above)
     if isinstance(d, _KINDS.Normal | _KINDS.Logistic):
         z = (y - d.loc) / d.scale
-        tail = log_ndtr if isinstance(d, _KINDS.Normal) else lambda z: -softplus(-z)
-        return tail(z), tail(-z)
+        tail: Any = log_ndtr if isinstance(d, _KINDS.Normal) else lambda z: -softplus(-z)
+        below, above = tail(jnp.stack([z, -z]))  # it takes long to compile
+        return below, above
     if isinstance(d, _KINDS.StudentT):
         return log_survival_of_t(d, 2 * d.loc - y), log_survival_of_t(d, y)
     if isinstance(d, _KINDS.Gamma):
