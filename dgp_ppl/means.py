@@ -1,6 +1,6 @@
 """Mean functions of a layer. They are all fixed: a deep GP learns the residual.
 
-A mean function is any callable ``mean(x)`` from [N, D] to an array that broadcasts to [N, P]. The
+A mean function is any callable ``mean(x)`` from [N, D] to [N, P], or [N, 1] for all outputs. The
 inner layers of a deep GP need one, because draws from a composition of zero-mean GPs degenerate
 with depth. The last layer has mean zero (Salimbeni & Deisenroth 2017, section 3).
 
@@ -13,6 +13,8 @@ with depth. The last layer has mean zero (Salimbeni & Deisenroth 2017, section 3
 
 from __future__ import annotations
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -20,6 +22,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from dgp_ppl._checks import as_array, check_count
+from dgp_ppl._errors import one_line
 from dgp_ppl._typing import Inputs, Outputs
 from dgp_ppl.linalg._products import matmul
 
@@ -122,3 +125,18 @@ def pca(x: Inputs, out: int) -> Linear:
             f"means.pca: x of shape {x.shape} has no {out} singular vectors; use means.pad to widen"
         )
     return Linear(jnp.linalg.svd(x, full_matrices=False)[2][:out].T)
+
+
+def check_mean(caller: str, mean: Any, rows: int, dim: int, out: int) -> None:
+    """Raise a ValueError unless a mean function maps [N, D] to [N, out] or [N, 1]."""
+    x, shape, why = jax.ShapeDtypeStruct((rows, dim), jnp.result_type(float)), None, None
+    try:
+        shape = jax.eval_shape(mean, x).shape
+        has = f"gives shape {shape}"
+    except Exception as error:  # users' code may raise any
+        why, has = error, f"fails ({type(error).__name__}: {one_line(error)})"
+    if shape not in ((rows, 1), (rows, out)):
+        raise ValueError(
+            f"{caller}: mean {has} for inputs of shape {x.shape}, wanted {(rows, out)}, as out is "
+            f"{out}; try means.pad({dim}, {out}), or means.pca(x, {out}) to narrow"
+        ) from why

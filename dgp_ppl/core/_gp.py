@@ -116,12 +116,7 @@ def gp(
         )
     mean = means.zero if mean is None else mean
     M, D = z.shape[-2:]
-    width = jax.eval_shape(mean, jax.ShapeDtypeStruct((M, D), z.dtype)).shape[-1]
-    if width not in (1, out):
-        raise ValueError(
-            f"gp({name!r}): mean maps {D} inputs to {width} outputs, wanted out={out}; "
-            f"try means.pad({D}, {out}), or means.pca(x, {out}) to narrow"
-        )
+    means.check_mean(f"gp({name!r})", mean, M, D, out)
     inducing, listener = z if grid is None else grid, _Listener()
     white, infer = dist.Normal(0, 1).expand([M, out]), {LAYER: LayerSite(kernel, inducing, out)}
     try:

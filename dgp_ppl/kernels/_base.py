@@ -279,6 +279,10 @@ class Separable(Kernel):
     time: Any
 
     def __call__(self, x: Inputs, z: OtherInputs | None = None) -> Array:
+        if x.shape[-1] < 2:
+            raise ValueError(
+                f"Separable: x has shape {x.shape}, wanted columns for k_x and a last one for k_t"
+            )
         places, times = (None, None) if z is None else (z[..., :-1], z[..., -1:])
         in_space = evaluated(self.space, x[..., :-1], places)
         return in_space * evaluated(self.time, x[..., -1:], times)

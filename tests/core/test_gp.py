@@ -248,8 +248,13 @@ def test_errors():
         (ValueError, wrong_z, lambda: dgp.gp("f", KERNEL, np.zeros((3, M, 1)), out=P)),
         (
             ValueError,
-            r"maps 3 inputs to 3 outputs, wanted out=2.*pad\(3, 2\)",
+            r"mean gives shape \(4, 3\) for .* \(4, 3\), wanted \(4, 2\).*pad\(3, 2\)",
             lambda: dgp.gp("f", KERNEL, wide, out=2, mean=means.identity),
+        ),
+        (
+            ValueError,
+            r"mean fails \(TypeError: dot_general.*wanted \(4, 1\)",
+            lambda: dgp.gp("f", KERNEL, wide, mean=means.linear(np.ones((2, 1)))),
         ),
         (
             TypeError,

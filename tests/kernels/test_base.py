@@ -139,6 +139,8 @@ def test_errors():
          lambda: (Laplace() + kernels.Linear(one, one)).features(KEY, 2, 1)),
         (ValueError, r"kernel Wrong returns shape \(3, 3\) for k\(x\).*wanted \(3,\)",
          lambda: (Wrong() * kernels.Linear(one, one))(x)),
+        (ValueError, r"Separable: x has shape \(3, 1\), wanted columns for k_x and a last one",
+         lambda: kernels.Separable(kernels.Linear(one, one), kernels.Linear(one, one))(x)),
     ):  # fmt: skip
         with pytest.raises(error, match=pattern):
             call()
