@@ -303,8 +303,9 @@ def _positions(columns: int | slice | Sequence[int]) -> tuple[int, ...]:
             )
         columns = range(columns.start or 0, columns.stop, columns.step or 1)
     try:
-        given = columns if isinstance(columns, Iterable) else (columns,)
-        found = tuple(operator.index(i) for i in given)
+        given = tuple(columns) if isinstance(columns, Iterable) else (columns,)
+        masks = any(isinstance(i, bool | np.bool_) for i in given)
+        found = () if masks else tuple(operator.index(i) for i in given)
     except TypeError:
         found = ()
     if not found or min(found) < 0 or len(set(found)) < len(found):

@@ -146,7 +146,7 @@ def test_errors():
             call()
     with handlers.seed(rng_seed=0):
         assert Laplace.learned("k", 1, scale=0.3).scale == pytest.approx(0.3)
-    for columns in ([], [0, 0], -1, 0.5, slice(1, None), slice(-2, 3), "ab"):
+    for columns in ([], [0, 0], -1, 0.5, slice(1, None), slice(-2, 3), "ab", [True, False]):
         with pytest.raises(ValueError, match=r"Columns: columns is .*wanted"):
             kernels.Linear(1.0, 1.0).on(columns)
     with pytest.raises(ValueError, match=r"Columns: columns has 2, and the inputs have 2 columns"):
