@@ -51,13 +51,16 @@ def in_precision_of_argument(
     Params of one precision are wrong in the other: v is whitened by a factor whose jitter depends
     on it. So `jax.jit` and others trace a part in float64 too. The first argument is static, and
     results are in JAX's default precision. Results that, by `unless`, cannot be converted are
-    computed in it, with a warning.
+    computed in it, with a warning. Params in float32 are computed with in float32, too.
     """
 
     def decorate(program: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(program)
         def run(static: Any, *arrays: Any) -> Any:
             is_wide = jnp.result_type(float) == np.float64
+            if is_wide and _dtypes(arrays[position - 1]) == {np.dtype(np.float32)}:
+                with jax.enable_x64(False):
+                    return program(static, *single(arrays))
             if is_wide or not _is_double(arrays[position - 1]):
                 return program(static, *arrays)
             with jax.enable_x64(True):
@@ -78,8 +81,9 @@ def in_precision_of_argument(
 
 
 def precision_of(tree: Any) -> contextlib.AbstractContextManager[Any]:
-    """Return the context in which JAX has float64 if all floats of a tree are float64."""
-    return jax.enable_x64(True) if _is_double(tree) else contextlib.nullcontext()
+    """Return the context in which JAX's floats are those of a tree, if these are of one kind."""
+    is_of_one = len(_dtypes(tree)) == 1
+    return jax.enable_x64(_is_double(tree)) if is_of_one else contextlib.nullcontext()
 
 
 def warn_if_wide(caller: str, params: Mapping[str, Any]) -> None:
@@ -96,8 +100,11 @@ def warn_if_wide(caller: str, params: Mapping[str, Any]) -> None:
 
 
 def _is_double(tree: Any) -> bool:
-    dtypes = {a.dtype for a in jax.tree.leaves(tree) if _is_float(a)}
-    return dtypes == {np.dtype(np.float64)}
+    return _dtypes(tree) == {np.dtype(np.float64)}
+
+
+def _dtypes(tree: Any) -> set[np.dtype[Any]]:
+    return {a.dtype for a in jax.tree.leaves(tree) if _is_float(a)}
 
 
 def _is_float(value: Any) -> bool:

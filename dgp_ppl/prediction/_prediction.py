@@ -32,6 +32,7 @@ from dgp_ppl.inference.runs._pickling import Portable
 from dgp_ppl.inference.runs._summary import Summarized
 from dgp_ppl.likelihoods import Mixture
 from dgp_ppl.likelihoods._survival import density_test
+from dgp_ppl.linalg._precision import precision_of
 from dgp_ppl.metrics import crps_gaussian_mixture, crps_samples
 from dgp_ppl.prediction import _functionals as functionals
 from dgp_ppl.prediction._arrays import block, check_no_nan, namespace, to_host
@@ -311,7 +312,8 @@ class Prediction(Summarized, Portable):
             chunk = [block(a, rows.start, self.chunk_size) for a in arrays]
             if with_row:
                 chunk.append(jnp.asarray(rows.start))
-            found = to_host(function(mixtures, *chunk))
+            with precision_of(mixtures):
+                found = to_host(function(mixtures, *chunk))
             values.append(found[: rows.stop - rows.start])
         result = namespace(values).concatenate(values)
         warn_of_nan("predict", {self.forward_pass.site: result})

@@ -78,6 +78,28 @@ def test_function_draws_are_draws_of_the_posterior_process(exact, mode, num):
     assert_covariance(draws, cov)
 
 
+@pytest.mark.parametrize(
+    "likelihood", [lambda f: dist.Normal(f, 0.1), lambda f: dist.Poisson(jnp.exp(f))]
+)
+def test_params_in_float32_mean_the_same_function_where_jax_has_float64(likelihood):
+    z = np.linspace(-2, 2, 20)[:, None]  # which a fit in float32 rounds
+
+    def model(x, y=None):
+        f = dgp.gp("f", kernels.SquaredExponential(1.0, 1.0), z)
+        with dgp.minibatch(x, y) as (x, y):
+            numpyro.sample("y", dgp.observe(f(x), likelihood), obs=y)
+
+    guide, counts = dgp.MeanField(model), np.array([0, 3, 1, 0, 2, 7, 4])
+    params = dgp.fit(KEY, model, guide, X, np.round(Y**2), steps=40, progress=False).params
+    found = []
+    for wide in (False, True):
+        with jax.enable_x64(wide):
+            p = dgp.predict(random.key(0), model, guide, params, X_TEST)
+            found.append((p.mean, p.var, p.log_prob(counts), p.quantile(0.9)))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
 def test_a_prediction_is_the_mixture_of_its_passes():
     """Moments, density, quantiles and CRPS follow from the passes' Gaussians."""
     p = deep()
