@@ -383,6 +383,10 @@ class PerOutput(eqx.Module):
         """Return the kernel of a `PerOutput`, or a shared kernel repeated for every output."""
         if isinstance(other, PerOutput):
             return other.kernel
+        if not callable(other):
+            raise TypeError(f"PerOutput: a term or factor is {other!r}, wanted a kernel")
+        if any(leaf is other for leaf in jax.tree.leaves(other)):
+            return Partial(other)  # a plain function is not a pytree of arrays
         P = len(jax.tree.leaves(self.kernel)[0])
         return jax.tree.map(lambda a: jnp.broadcast_to(a, (P, *jnp.shape(a))), other)
 

@@ -54,6 +54,15 @@ def test_per_output_is_a_loop():
         np.testing.assert_allclose(got, wanted, rtol=1e-6)
 
 
+def test_kernels_per_output_take_functions_as_terms():
+    own = kernels.PerOutput(kernels.Matern32(jnp.ones(2), jnp.ones((2, 1))))
+    x = jnp.asarray(inputs(3, 1)[:, :1], jnp.float32)
+    doubled = lambda x, z=None: 2 * kernels.Matern32(1.0, 1.0)(x, z)  # noqa: E731
+    np.testing.assert_allclose((own + doubled)(x, x), 3 * own(x, x), rtol=1e-6)
+    with pytest.raises(TypeError, match=r"a term or factor is 2\.0, wanted"):
+        own * 2.0
+
+
 def test_kernels_are_pytrees():
     kernel = CASES["Sum"][0]
     doubled = jax.tree.map(lambda a: 2 * a, kernel)
