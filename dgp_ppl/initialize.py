@@ -211,6 +211,8 @@ def gplvm(
     known = as_array("initialize.gplvm", "x", np.zeros((len(y), 0)) if x is None else x)
     if known.shape[:1] != y.shape[:1]:
         raise ValueError(f"initialize.gplvm: x has shape {known.shape}, wanted ({len(y)}, D)")
+    if not np.isfinite(known).all():
+        raise ValueError("initialize.gplvm: x is not finite everywhere, wanted known inputs")
     if dim > min(y.shape):
         raise ValueError(
             f"initialize.gplvm: y of shape {y.shape} has no {dim} principal components; wanted dim "
@@ -248,7 +250,7 @@ def nearest_rows(y_new: ArrayLike, seen: ArrayLike, y: ArrayLike) -> np.ndarray:
         Row numbers of y, [N*].
 
     Raises:
-        ValueError: if the shapes do not fit.
+        ValueError: if the shapes do not fit, or an entry that counts is not finite.
     """
     given = {"y_new": y_new, "seen": seen, "y": y}
     y_new, seen, y = (np.asarray(as_array("nearest_rows", n, a)) for n, a in given.items())
@@ -259,6 +261,10 @@ def nearest_rows(y_new: ArrayLike, seen: ArrayLike, y: ArrayLike) -> np.ndarray:
             f"{y.shape}, wanted [N*, P], [N*, P] and [N, P], N >= 1"
         )
     observed = np.where(seen, y_new, 0.0)
+    if not (np.isfinite(observed).all() and np.isfinite(y).all()):
+        raise ValueError("nearest_rows: y, or an entry of y_new where seen is True, is not finite")
+    centre: np.ndarray = y.mean(axis=0)  # far from 0, squares have no digits for differences
+    observed, y = np.where(seen, observed - centre, 0.0), np.subtract(y, centre)
     # |y_new - y|² over the observed entries, without a term that is the same for all rows of y.
     distance = seen @ np.square(y).T - 2 * observed @ y.T
     return np.argmin(distance, axis=1)

@@ -59,7 +59,8 @@ class DeepGPClassifier(ClassifierMixin, DeepGPEstimator):
             NotFittedError: before `fit`.
             ValueError: if X cannot be used.
         """
-        return self._row_values(X)["probabilities"]
+        values = self._row_values(X)["probabilities"]
+        return values / values.sum(axis=1, keepdims=True)  # they are from float32
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the most probable class, [N].

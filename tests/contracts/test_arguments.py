@@ -291,6 +291,10 @@ def bad_arguments():
          lambda: dgp.GlobalInducing(svgp, np.full((1, 1), "a"))),
         ("gplvm: y has shape .0, 2., wanted .N, P. or .N., N >= 1",
          lambda: initialize.gplvm(KEY, np.zeros((0, 2)), dim=1, num_inducing=3)),
+        ("initialize.gplvm: x is not finite everywhere",
+         lambda: initialize.gplvm(KEY, np.ones((3, 2)), dim=1, x=np.full((3, 1), np.nan))),
+        ("nearest_rows: y, or an entry of y_new where seen is True, is not finite",
+         lambda: initialize.nearest_rows(np.full((1, 1), np.nan), [[1]], np.ones((1, 1)))),
         ("nearest_rows: y_new, seen and y have shapes",
          lambda: initialize.nearest_rows(np.ones((1, 2)), np.ones((1, 2)), np.zeros((0, 2)))),
         ("means.linear: weight holds values of type <U1", lambda: means.linear("a")),  # type: ignore

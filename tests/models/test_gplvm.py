@@ -153,5 +153,9 @@ def test_wrong_use():
     custom = dgp.MeanField(gplvm, rest=lambda m: AutoNormal(m, init_scale=0.2))
     with pytest.raises(TypeError, match="guide is MeanField with latent rows"):
         dgp.infer_latent(KEY, gplvm, custom, params, None, y, **options)
+    far = 1e8 + np.arange(30.0)[:, None] * [1, -1]
+    np.testing.assert_array_equal(
+        initialize.nearest_rows(far, np.ones((30, 2)), far), np.arange(30)
+    )
     with pytest.raises(ValueError, match="nearest_rows: y_new, seen and y have shapes"):
         initialize.nearest_rows(y, np.ones(4, bool), y)
