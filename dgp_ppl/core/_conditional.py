@@ -29,6 +29,7 @@ from dgp_ppl.core._inducing import AbstractInducing, project
 from dgp_ppl.kernels import Covariance, PerOutput, Separable
 from dgp_ppl.kernels._base import evaluated
 from dgp_ppl.linalg import Factor, default_jitter, factorise, white_moments
+from dgp_ppl.linalg._precision import factor_dtype
 from dgp_ppl.linalg._products import computed_once, matmul, stored_gradient
 
 InducingPosterior = AbstractInducing | Array
@@ -107,7 +108,7 @@ class Sparse(eqx.Module):
                     "a Grid of inducing inputs wants one kernel for all outputs in space and in "
                     f"time, got {' and '.join(type(part).__name__ for part in parts)}"
                 )
-            return _build_grid(kernel, z, out)
+            return _build_grid(kernel, z, out, factor_dtype())
         leaves = jax.tree.leaves(kernel)
         if isinstance(kernel, PerOutput) and {jnp.shape(a)[:1] for a in leaves} != {(out,)}:
             raise ValueError(
@@ -116,7 +117,7 @@ class Sparse(eqx.Module):
             )
         if any(callable(leaf) for leaf in leaves) or not leaves:
             kernel = Partial(kernel)  # a plain function is not a pytree of arrays
-        return _build(kernel, z, out)
+        return _build(kernel, z, out, factor_dtype())
 
     @property
     def separate(self) -> bool:
@@ -219,16 +220,20 @@ def covariance(kernel: Any, a: AnyArray, b: AnyArray) -> Array:
     return jax.vmap(evaluated, axes)(kernel.kernel if per_output else kernel, a, b)
 
 
-@partial(jax.jit, static_argnums=2)
-def _build(kernel: Any, z: Array, out: int) -> Sparse:
-    gram = covariance(kernel, z, z)
+@partial(jax.jit, static_argnums=(2, 3))
+def _build(kernel: Any, z: Array, out: int, dtype: Any) -> Sparse:
+    k, at = kernel, z
+    if dtype is not None:  # the rounding of k(z, z) counts, too
+        is_float = lambda a: jnp.issubdtype(jnp.result_type(a), jnp.floating)  # noqa: E731
+        k, at = jax.tree.map(lambda a: jnp.asarray(a, dtype) if is_float(a) else a, (k, at))
+    gram = covariance(k, at, at)
     return Sparse(kernel, z, factorise(gram) if gram.ndim == 2 else jax.vmap(factorise)(gram), out)
 
 
-@partial(jax.jit, static_argnums=2)
-def _build_grid(kernel: Separable, grid: Grid, out: int) -> Sparse:
-    space = _build(kernel.space, grid.z, out)
-    time = _build(kernel.time, grid.times[:, None], out)
+@partial(jax.jit, static_argnums=(2, 3))
+def _build_grid(kernel: Separable, grid: Grid, out: int, dtype: Any) -> Sparse:
+    space = _build(kernel.space, grid.z, out, dtype)
+    time = _build(kernel.time, grid.times[:, None], out, dtype)
     # What the jitters a and b add to the diagonal c d of the product: (c + a) (d + b) - c d.
     a, b = space.factor.jitter, time.factor.jitter
     factor = Factor(

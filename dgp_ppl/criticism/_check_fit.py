@@ -23,7 +23,6 @@ from dgp_ppl.datasets import Rows
 from dgp_ppl.inference import Chains, FitResult, LayerGuide, annealed_evidence, evaluate
 from dgp_ppl.inference.runs._lines import Line, checked
 from dgp_ppl.inference.svi._ending import loss_lines
-from dgp_ppl.linalg._precision import precision_of
 from dgp_ppl.prediction import Prediction, predict
 
 _ROWS = 500  # training rows that are looked at
@@ -172,10 +171,7 @@ def _prediction_lines(
     p: Prediction, y: np.ndarray, mean: np.ndarray, var: np.ndarray, rows: np.ndarray
 ) -> Iterator[Line]:
     """Yield what predictions of training rows say: error, fit, structure and outliers."""
-    means = []
-    for r, mixtures in p.components():
-        with precision_of(mixtures):
-            means.append(np.asarray(_means(mixtures))[:, : r.stop - r.start])
+    means = [np.asarray(_means(m))[:, : r.stop - r.start] for r, m in p.components()]
     spread = np.concatenate(means, axis=1).var(axis=0).mean() / p.num_samples
     share = math.sqrt(spread / var.mean())
     yield checked("Monte Carlo error", share, f"at most {share:.1%} of the predictive sd")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import functools
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -16,6 +17,9 @@ from jax import lax
 from dgp_ppl._checks import is_traced
 
 __all__ = ["double", "in_precision_of_argument", "precision_of", "single", "warn_if_wide"]
+
+
+_FACTORS_IN_SINGLE = contextvars.ContextVar("factors in single", default=False)
 
 
 def double(tree: Any) -> Any:
@@ -51,7 +55,8 @@ def in_precision_of_argument(
     Params of one precision are wrong in the other: v is whitened by a factor whose jitter depends
     on it. So `jax.jit` and others trace a part in float64 too. The first argument is static, and
     results are in JAX's default precision. Results that, by `unless`, cannot be converted are
-    computed in it, with a warning. Params in float32 are computed with in float32, too.
+    computed in it, with a warning. Where JAX has float64 and the argument is in float32, only the
+    factors of v are in float32.
     """
 
     def decorate(program: Callable[..., Any]) -> Callable[..., Any]:
@@ -59,8 +64,8 @@ def in_precision_of_argument(
         def run(static: Any, *arrays: Any) -> Any:
             is_wide = jnp.result_type(float) == np.float64
             if is_wide and _dtypes(arrays[position - 1]) == {np.dtype(np.float32)}:
-                with jax.enable_x64(False):
-                    return program(static, *single(arrays))
+                with _in_single():
+                    return program(static, *arrays)
             if is_wide or not _is_double(arrays[position - 1]):
                 return program(static, *arrays)
             with jax.enable_x64(True):
@@ -81,9 +86,8 @@ def in_precision_of_argument(
 
 
 def precision_of(tree: Any) -> contextlib.AbstractContextManager[Any]:
-    """Return the context in which JAX's floats are those of a tree, if these are of one kind."""
-    is_of_one = len(_dtypes(tree)) == 1
-    return jax.enable_x64(_is_double(tree)) if is_of_one else contextlib.nullcontext()
+    """Return the context in which JAX has float64 if all floats of a tree are float64."""
+    return jax.enable_x64(True) if _is_double(tree) else contextlib.nullcontext()
 
 
 def warn_if_wide(caller: str, params: Mapping[str, Any]) -> None:
@@ -97,6 +101,20 @@ def warn_if_wide(caller: str, params: Mapping[str, Any]) -> None:
             UserWarning,
             stacklevel=4,
         )
+
+
+@contextlib.contextmanager
+def _in_single() -> Iterator[None]:
+    token = _FACTORS_IN_SINGLE.set(True)
+    try:
+        yield
+    finally:
+        _FACTORS_IN_SINGLE.reset(token)
+
+
+def factor_dtype() -> Any:
+    """Return the dtype of factors of v if it is that of the params; None if of the inputs."""
+    return np.float32 if _FACTORS_IN_SINGLE.get() else None
 
 
 def _is_double(tree: Any) -> bool:

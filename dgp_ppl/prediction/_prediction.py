@@ -32,7 +32,6 @@ from dgp_ppl.inference.runs._pickling import Portable
 from dgp_ppl.inference.runs._summary import Summarized
 from dgp_ppl.likelihoods import Mixture
 from dgp_ppl.likelihoods._survival import density_test
-from dgp_ppl.linalg._precision import precision_of
 from dgp_ppl.metrics import crps_gaussian_mixture, crps_samples
 from dgp_ppl.prediction import _functionals as functionals
 from dgp_ppl.prediction._arrays import block, check_no_nan, namespace, to_host
@@ -291,14 +290,16 @@ class Prediction(Summarized, Portable):
         values = function_passes(
             (self.forward_pass, mode), (keys, draws), self.params, self.data, self.x
         )
-        event = next(self.components())[1].components.event_shape
         values, scale = to_host(values, None), self.standardizer
-        if values.shape[2:] == event:
-            values = self._original(values)
-        elif scale is not None and scale.scales_targets:
-            shapes = f"f has outputs of shape {values.shape[2:]} and y {event}"
-            text = f"function_draws: {shapes}: these are in the model's units"
-            warnings.warn(text, UserWarning, stacklevel=2)
+        if scale is not None and scale.scales_targets:
+            draw = jax.vmap(lambda mixture: mixture.sample(key))
+            outputs = jax.eval_shape(draw, next(self.components())[1]).shape[2:]
+            if values.shape[2:] == outputs:
+                values = self._original(values)
+            else:
+                shapes = f"f has outputs of shape {values.shape[2:]} and y {outputs}"
+                text = f"function_draws: {shapes}: these are in the model's units"
+                warnings.warn(text, UserWarning, stacklevel=2)
         warn_of_nan("function_draws", {self.forward_pass.site: values})
         return values
 
@@ -312,8 +313,7 @@ class Prediction(Summarized, Portable):
             chunk = [block(a, rows.start, self.chunk_size) for a in arrays]
             if with_row:
                 chunk.append(jnp.asarray(rows.start))
-            with precision_of(mixtures):
-                found = to_host(function(mixtures, *chunk))
+            found = to_host(function(mixtures, *chunk))
             values.append(found[: rows.stop - rows.start])
         result = namespace(values).concatenate(values)
         warn_of_nan("predict", {self.forward_pass.site: result})

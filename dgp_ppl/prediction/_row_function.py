@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from dgp_ppl.linalg._precision import precision_of
 from dgp_ppl.prediction import _functionals as functionals
 from dgp_ppl.prediction._pool import PooledPrediction
 from dgp_ppl.prediction._prediction import Prediction
@@ -49,10 +48,6 @@ def row_function(
             x = (x - jnp.asarray(scale.x_loc, x.dtype)) / jnp.asarray(scale.x_scale, x.dtype)
             loc, spread = (jnp.asarray(a, x.dtype) for a in (scale.y_loc, scale.y_scale))
         mixtures = next(at_row(prediction, x, others).components())[1]
-        with precision_of(mixtures):
-            return of_mixtures(mixtures, loc, spread)
-
-    def of_mixtures(mixtures: Any, loc: Array, spread: Array) -> dict[str, Array]:
         found: dict[str, Array] = {}
         classes = functionals.num_classes(mixtures)
         if classes is not None:

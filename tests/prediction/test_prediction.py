@@ -105,6 +105,8 @@ def test_probabilities_of_censored_rows_have_no_units(kind):
     found = prior(model, standardizer=scale).log_prob(5 + 20 * y)
     shift = np.where(CENSORED, 0, np.log(20)) * (1 + (kind == "outputs"))
     np.testing.assert_allclose(found, prior(model).log_prob(y) - shift, rtol=1e-4, atol=1e-4)
+    drawn, plain = (prior(model, **o).function_draws(KEY, 2) for o in ({"standardizer": scale}, {}))
+    np.testing.assert_allclose(drawn, 5 + 20 * plain, rtol=1e-5)
 
 
 def test_function_draws_of_a_log_scale_stay_in_the_models_units():
