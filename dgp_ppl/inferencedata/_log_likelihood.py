@@ -268,7 +268,7 @@ def _joined(parts: Sequence[Any], counts: Sequence[int | None], axis: int) -> An
 def _about_value(site: Any) -> tuple[Array | None, Array, Array]:
     """Return a site's value, where it was observed (of rows, or of their entries), and `dense`."""
     fn, value = site["fn"], site["value"] if site["is_observed"] else None
-    test = density_test(fn.at_mean if isinstance(fn, Observed) else fn)
+    test = density_test(fn)
     dense = True if test is None or value is None else test(value)
     base = fn.base_dist if isinstance(fn, dist.Independent) else fn
     mask = fn.obs_mask if isinstance(fn, Observed) else getattr(fn, "_mask", None)

@@ -197,8 +197,9 @@ def density_test(distribution: Any) -> Callable[[ArrayLike], Array] | None:
 
     Others have a probability, such as S(y) of censored rows.
     """
-    while isinstance(distribution, _KINDS.Independent | _KINDS.ExpandedDistribution):
-        distribution = distribution.base_dist
+    wrappers = _KINDS.Independent | _KINDS.ExpandedDistribution | _KINDS.MaskedDistribution
+    while isinstance(distribution, wrappers) or hasattr(distribution, "at_mean"):  # of `observe`
+        distribution = getattr(distribution, "at_mean", None) or distribution.base_dist
     return getattr(with_exact_tails(distribution), "is_density", None)
 
 
