@@ -1,6 +1,6 @@
 """Mean functions of a layer. They are all fixed: a deep GP learns the residual.
 
-A mean function is any callable ``mean(x)`` from [N, D] to [N, P], or [N, 1] for all outputs. The
+A mean function is any callable ``mean(x)`` from [N, D] to an array that broadcasts to [N, P]. The
 inner layers of a deep GP need one, because draws from a composition of zero-mean GPs degenerate
 with depth. The last layer has mean zero (Salimbeni & Deisenroth 2017, section 3).
 
@@ -128,14 +128,15 @@ def pca(x: Inputs, out: int) -> Linear:
 
 
 def check_mean(caller: str, mean: Any, rows: int, dim: int, out: int) -> None:
-    """Raise a ValueError unless a mean function maps [N, D] to [N, out] or [N, 1]."""
+    """Raise a ValueError unless a mean function maps [N, D] to what broadcasts to [N, out]."""
     x, shape, why = jax.ShapeDtypeStruct((rows, dim), jnp.result_type(float)), None, None
     try:
         shape = jax.eval_shape(mean, x).shape
         has = f"gives shape {shape}"
     except Exception as error:  # users' code may raise any
         why, has = error, f"fails ({type(error).__name__}: {one_line(error)})"
-    if shape not in ((rows, 1), (rows, out)):
+    pairs = zip((shape or ())[::-1], (out, rows), strict=False)
+    if not shape or len(shape) > 2 or any(size not in (1, most) for size, most in pairs):
         raise ValueError(
             f"{caller}: mean {has} for inputs of shape {x.shape}, wanted {(rows, out)}, as out is "
             f"{out}; try means.pad({dim}, {out}), or means.pca(x, {out}) to narrow"

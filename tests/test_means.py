@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from dgp_ppl import means
 
@@ -26,3 +27,11 @@ def test_pca_keeps_the_most_of_any_projection():
     mapped = np.asarray(means.pca(X, 2)(X))
     values = np.linalg.svd(X, compute_uv=False)
     np.testing.assert_allclose(mapped.T @ mapped, np.diag(values[:2] ** 2), rtol=1e-4, atol=1e-4)
+
+
+def test_a_mean_may_broadcast_to_the_outputs():
+    for mean in (lambda x: jnp.ones(2), lambda x: jnp.ones((1, 2)), lambda x: x[:, :1]):
+        means.check_mean("gp", mean, 6, 3, 2)
+    for mean in (lambda x: 1.0, lambda x: x, lambda x: jnp.ones((5, 2)), 5.0):
+        with pytest.raises(ValueError, match=r"gp: mean (gives|fails).*wanted \(6, 2\)"):
+            means.check_mean("gp", mean, 6, 3, 2)
