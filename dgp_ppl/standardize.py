@@ -21,7 +21,7 @@ from dgp_ppl.datasets.rows._readers import CellCheck
 __all__ = ["Standardizer"]
 
 _LARGEST = 1e145  # sums of squares are finite
-_ROUNDING = 16 * np.finfo(np.float64).eps  # the range of a constant column, relative to its values
+_ROUNDING = 3e-13  # the range of a constant column, as of differences of times, by its values
 
 
 @dataclasses.dataclass(frozen=True)

@@ -39,7 +39,7 @@ def _squared_distance(x: Inputs, z: OtherInputs, lengthscale: ArrayLike) -> Arra
     centre = jax.lax.stop_gradient(_centre(smaller))
     scaled_x, scaled_z = (w, 1.0) if smaller is x else (1.0, w)
     x, z = x - centre, z - centre
-    if x.shape[1] <= _FEW_INPUTS:
+    if 0 < x.shape[1] <= _FEW_INPUTS:
         x, z = (a / jnp.broadcast_to(lengthscale, a.shape[1:])[None] for a in (x, z))
         first, *others = (jnp.square(a[:, None] - b[None]) for a, b in zip(x.T, z.T, strict=True))
         return sum(others, first)

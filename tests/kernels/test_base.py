@@ -170,7 +170,7 @@ def test_a_kernel_of_tinygp_can_have_some_columns():
     np.testing.assert_allclose(found(x, x), wanted, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("dim", [1, 2, 3, 6])
+@pytest.mark.parametrize("dim", [0, 1, 2, 3, 6])
 def test_distances(dim):
     """Up to two inputs may span a thousand lengthscales, as a long series does."""
     x = np.random.default_rng(dim).normal(size=(40, dim)) * [1000 if dim < 3 else 1]
