@@ -44,6 +44,7 @@ def loss_lines(losses: np.ndarray, num_data: int, restart_bounds: Any = None) ->
 def has_settled(losses: np.ndarray, num_data: Any) -> bool:
     """Return whether losses of R fits at constant rates, [R, steps], have stopped falling.
 
+    Fits that failed do not count.
     If a loss falls as 1 / t, all further steps gain twice what the last quarter gained on the
     quarter before. The rates' own decay gains more.
     """
@@ -51,9 +52,9 @@ def has_settled(losses: np.ndarray, num_data: Any) -> bool:
     if steps < _LEAST_STEPS:
         return False
     per_row = losses[:, -(steps // 4) * 2 :] / np.asarray(num_data, float)[..., None]
-    before, end = np.split(per_row, 2, axis=1)
-    noise = per_row.std(axis=1) * 2 / np.sqrt(per_row.shape[1])  # of the difference of two means
+    before, end = np.split(per_row[np.isfinite(per_row).all(axis=1)], 2, axis=1)
     fall = before.mean(axis=1) - end.mean(axis=1)
+    noise = np.sqrt((before.var(axis=1) + end.var(axis=1)) / before.shape[1])  # of this difference
     return bool(np.all(fall + noise < _SETTLED))
 
 

@@ -93,6 +93,8 @@ def test_losses_that_have_settled():
     assert not has_settled(done[:1, :290], 50)
     assert not has_settled(falls[:1], 50)
     assert not has_settled(np.stack([done[0], falls[1]]), np.array([50, 50]))
+    falls[1, 400:] = np.nan  # a fit that failed
+    assert has_settled(np.stack([done[0], falls[1]]), np.array([50, 50]))
 
 
 def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch, stop_after):
