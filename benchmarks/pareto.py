@@ -79,7 +79,9 @@ def main() -> None:
             )  # fmt: skip
     if args.picture:
         lines = (line for path in args.peers for line in path.read_text().splitlines())
-        draw([*rows, *({"optimizer": "GPyTorch", **json.loads(a)} for a in lines)], args.picture)
+        peers = [{"optimizer": "GPyTorch", **json.loads(a)} for a in lines]
+        splits = [int(n) for n in args.splits.split(",")]
+        draw([row for row in (*rows, *peers) if row["split"] in splits], args.picture)
 
 
 def method(task: Task, make_optimizer: Callable[[int], Any]) -> Fitted:
