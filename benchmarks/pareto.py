@@ -134,20 +134,20 @@ def draw(rows: list[dict[str, Any]], path: str) -> None:
         axis = axes[2 * (i // 4) + j, i % 4]
         axis.axis("on")
         optimizers = dict.fromkeys(r["optimizer"] for r in rows)
-        for marker, optimizer in zip("os^vDP", optimizers, strict=False):
+        for k, (marker, optimizer) in enumerate(zip("os^vDP", optimizers, strict=False)):
             own = [r for r in rows if (r["data"], r["optimizer"]) == (name, optimizer)]
             points = []
             for steps in sorted({r["steps"] for r in own}):
                 each = [r for r in own if r["steps"] == steps]
                 points.append(np.mean([[r["seconds"], r[score]] for r in each], axis=0))
             if points:
-                axis.plot(*np.transpose(points), f"{marker}-", ms=4, label=optimizer)
+                axis.plot(*np.transpose(points), f"C{k}{marker}-", ms=4, label=optimizer)
         axis.set(xscale="log", xlim=(3, 600), title="" if j else name)
         axis.set_xticks([10, 30, 100, 300], ["10", "30", "100", "300"] if j else [""] * 4)
         axis.minorticks_off()
         axis.set_ylabel("" if i % 4 else scores[score])
         axis.set_xlabel("CPU seconds" if j else "")
-    axes.flat[0].legend(fontsize=8)
+    figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside upper center", ncols=6)
     figure.savefig(path, dpi=110)
 
 
