@@ -2,6 +2,9 @@
 
 With r² = sum_d (x_d - z_d)² / l_d² a kernel is variance · g(r²). Its random features are cosines
 with frequencies from its spectral density.
+
+In float32, r² loses digits where three or more inputs span hundreds of lengthscales; see
+`check_fit`'s line "float32".
 """
 
 from __future__ import annotations
