@@ -86,10 +86,10 @@ def fit(
         guide: its guide, such as `MeanField(model)`.
         *args: the model's positional arguments. `Rows` as the first one are read from
             their files ahead of the steps; `batch_size` is then needed.
-        steps: most optimiser steps. None takes 3,000 where q(v) of the last layer moves by
+        steps: number of optimiser steps. None takes 3,000 where q(v) of the last layer moves by
             natural gradients, as under `MeanField`, and each step has at least half of the rows;
             6,000 elsewhere. Where each has all rows, the default optimiser holds its rates for half
-            of the steps, but only until the loss has settled.
+            of the steps; without a given number only until the loss has settled.
         learning_rate: initial learning rate of the default optimiser, Adam (b1 = 0.95, b2 = 0.99)
             with one cosine decay to 3 % of it. The model's own params (hyperparameters, inducing
             inputs) move at 0.3 of it. Guides may declare other shares, and natural gradients: see

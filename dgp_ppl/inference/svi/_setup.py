@@ -66,7 +66,7 @@ class Problem:
     data: CallArrays  # of the model and of the guide
     optimizer: Any  # the default one if none was given
     steps: int  # the default if none was given
-    held: int  # steps at the full rates of the default optimiser; 0 if they decay from the start
+    held: int  # steps at the full rates that may end early; 0 if `steps` was given
     num_data: int  # rows N of the data plate
     starts: list[Params]  # of each candidate; params that are not there have initial values
     check_rows: RowCheck  # of streamed arguments
@@ -117,13 +117,13 @@ class Problem:
             warn_if_wide(f"{caller}: start", values)
         partition, data, share = split_padded(model, call, guide, pad)
         model_params = frozenset(n for n, s in sites.items() if s["type"] == "param")
-        if steps is None:
+        if may_end := steps is None:
             is_natural = optimizer is None and _natural_params(guide, loss)
             steps = _NATURAL_STEPS if is_natural and share >= 0.5 else STEPS
         held = 0
         if optimizer is None:
             all_rows = share == 1
-            if _is_calm(guide, loss, all_rows):
+            if may_end and _is_calm(guide, loss, all_rows):
                 held = int(_CALM["hold"] * steps)
             optimizer = guide_optimizer(
                 guide, learning_rate, steps, model_params, from_params={} not in starts, loss=loss,
