@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -9,7 +10,9 @@ import numpy as np
 from jax.typing import ArrayLike
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 
+from dgp_ppl.prediction import pool
 from dgp_ppl.sklearn._estimator import DeepGPEstimator
 
 
@@ -88,9 +91,12 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
             NotFittedError: before `fit`.
             ValueError: if X cannot be used.
         """
-        prediction = self.prediction(X)
+        check_is_fitted(self)
         key = jax.random.key(int(check_random_state(random_state).randint(2**31)))
         if noise:
-            return prediction.sample(key, n_samples).T
-        draws = prediction.function_draws(key, n_samples)
-        return (draws[..., 0] if draws.ndim == 3 else draws).T
+            return self.prediction(X).sample(key, n_samples).T
+        members = self.fitted_.predictions(self._checked(X, reset=False), self.samples)
+        bare = pool([dataclasses.replace(m, standardizer=None) for m in members])
+        draws = bare.function_draws(key, n_samples)
+        draws = draws[..., 0] if draws.ndim == 3 else draws  # a second output is a log scale
+        return self.fitted_.standardizer.original(draws).T
