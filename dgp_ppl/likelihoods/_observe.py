@@ -177,7 +177,9 @@ class Observed(dist.Distribution):
             if terms is not None:
                 return terms
         if self.scalar:
-            return expectation(*self._integrand(value), self.num_nodes)
+            given: Any = self.likelihood
+            possible = lambda f: jnp.broadcast_to(given(f).support(value), f.shape)  # noqa: E731
+            return expectation(*self._integrand(value), self.num_nodes, possible)
         log_weights, f = self._nodes()
         terms = self._without_missing_entries(self.likelihood(f)).log_prob(value)
         return jnp.tensordot(jnp.exp(log_weights), terms, axes=1, precision=lax.Precision.HIGHEST)

@@ -33,6 +33,7 @@ _LINKS = np.sinh(9 * np.linspace(-1, 1, 34)) / 8  # and in f: links bend near 0,
 _CENTRAL = np.array([-8.0, -5.0, -3.0, -1.5, 0.0, 1.5, 3.0, 5.0, 8.0])  # ends of panels for N(0, 1)
 _SHRINKING = 8.0 * 6.0 ** -np.arange(10)  # distances of panels' ends from a centre, down to 8e-7
 _ZOOMS = 11
+_ROUGH, _FALL = 2.0, 6.0  # nats
 _SMALL = 3e-5  # an error in nats that does not matter
 _HERMITE_TOLERANCE = 3e-5  # largest difference of two Gauss-Hermite rules that keeps the cheap one
 # The same for every second and every third of the dense nodes. For kinks the error of all nodes is
@@ -75,32 +76,37 @@ def log_expectation(log_p: Function, mean: Float[Array, " N"], sd: Float[Array, 
 
 
 def expectation(
-    log_p: Function, mean: Float[Array, " N"], sd: Float[Array, " N"], num_nodes: int
+    log_p: Function,
+    mean: Float[Array, " N"],
+    sd: Float[Array, " N"],
+    num_nodes: int,
+    possible: Function = jnp.isfinite,
 ) -> Array:
     """Return E[log p(f)], [N], to about 1e-4 of max(1, |E|), for cusps and kinks too.
 
     Functions that are smooth on the scale of sd take this number of Gauss-Hermite nodes. Where
-    log p is infinite or NaN, it counts as the lowest number, and gradients stay finite.
+    log p is infinite or NaN, gradients stay finite. If it is known nearer the mean, p has
+    underflowed, and log p goes on as a straight line. Elsewhere, and where f is not `possible`, it
+    counts as the lowest number.
     """
 
     def adapted(mean: Array, sd: Array) -> Array:
-        peak, step, bulk = _centres(log_p, mean, sd, (_peak, _step, _bulk))
-        u, log_w = _panels([peak, step, bulk], jnp.minimum(bulk, 0.0), jnp.maximum(bulk, 0.0))
+        centres = _centres(log_p, mean, sd, (_peak, _low, _high, _bulk))
+        u, log_w = _panels(centres, jnp.minimum(centres[-1], 0.0), jnp.maximum(centres[-1], 0.0))
+        whole = _continued(log_p, _nodes(mean, sd, u), possible)
         weights, lowest = jnp.exp(log_w), jnp.finfo(sd.dtype).min
 
         def counts(values: Array) -> Array:
             size = weights * jnp.maximum(1.0, jnp.abs(values))
             return size > 1e-12 * jnp.max(size, axis=0, keepdims=True)
 
-        return _weighted_sum(weights, _guarded(log_p, mean, sd, u, lowest, counts))
+        return _weighted_sum(weights, _guarded(whole, mean, sd, u, lowest, counts))
 
-    x, w = hermite(
-        num_nodes + 7, sd
-    )  # its nodes reach further, so it overflows where the other does
-    check = _values(log_p, _nodes(mean, sd, x))
-    second, known = _weighted_sum(w, check), jnp.all(jnp.isfinite(check), axis=0)
     x, w = hermite(num_nodes, sd)
-    first = _weighted_sum(w, log_p(_nodes(mean, jnp.where(known, sd, 0.0), x)))
+    # The second rule's nodes reach further, so it overflows where the first does.
+    further, weights = hermite(num_nodes + 7, sd)
+    terms, check, known = _terms(log_p, mean, sd, x, further)
+    first, second = _weighted_sum(w, terms), _weighted_sum(weights, check)
     near = jnp.abs(first - second) <= _HERMITE_TOLERANCE * jnp.maximum(1.0, jnp.abs(second))
     good = lax.stop_gradient(known & near & ~_peak_at_link(log_p, check, jnp.inf, mean, sd))
 
@@ -183,12 +189,24 @@ def _nodes(mean: Array, sd: Array, u: Array) -> Array:
     return mean[None] + sd[None] * u
 
 
+def _terms(
+    log_p: Function, mean: Array, sd: Array, x: Array, tried: Array
+) -> tuple[Array, Array, Array]:
+    """Return log p at places x and `tried`, and whether it is finite at all of these, [N]."""
+    f = _nodes(mean, sd, tried)
+    values = _values(log_p, f)
+    finite = jnp.isfinite(values)
+    known, one = jnp.all(finite, axis=0), lax.stop_gradient(_at(f, jnp.argmax(finite, axis=0)))
+    # Where it is not, all places move to one where log p has a derivative.
+    mean = jnp.where(known | ~jnp.any(finite, axis=0), mean, one)
+    return log_p(_nodes(mean, jnp.where(known, sd, 0.0), x)), values, known
+
+
 def _dense_terms(log_p: Function, mean: Array, sd: Array) -> tuple[Array, Array]:
     """Return log p at the dense nodes, [Q, N], and whether it is finite at the outermost, [N]."""
     nodes = jnp.asarray(TRAPEZOID, sd.dtype)[:, None]
-    outermost = _values(log_p, _nodes(mean, sd, nodes[jnp.array([0, -1])]))
-    known = jnp.all(jnp.isfinite(outermost), axis=0)
-    return log_p(_nodes(mean, jnp.where(known, sd, 0.0), nodes)), known
+    terms, _, known = _terms(log_p, mean, sd, nodes, nodes[jnp.array([0, -1])])
+    return terms, known
 
 
 def _trapezoid(terms: Array, every: int = 1) -> Array:
@@ -211,7 +229,39 @@ def _guarded(
     finite = jnp.isfinite(values)
     values = jnp.where(finite, values, lowest)
     kept = finite & counts(values)
-    return jnp.where(kept, log_p(jnp.where(kept, f, mean[None])), values)
+    best = lax.stop_gradient(_at(f, jnp.argmax(values, axis=0)))
+    return jnp.where(kept, log_p(jnp.where(kept, f, best[None])), values)
+
+
+def _continued(log_p: Function, f: Array, possible: Function) -> Function:
+    """Return log p with straight lines, where possible, beyond the places in f where it is known.
+
+    They start `_ROUGH` above the outermost values, because p has few digits before it underflows.
+    """
+    f, values = lax.stop_gradient(f), _values(log_p, f)
+    values = jnp.where(jnp.isfinite(values), values, -jnp.inf)
+
+    def end(side: int) -> tuple[Array, Array]:
+        place = jnp.where(jnp.isfinite(values), side * f, -jnp.inf)
+
+        def higher(index: Array, by: float) -> Array:
+            least = _at(values, index) + by
+            outermost = jnp.argmax(jnp.where(values > least[None], place, -jnp.inf), axis=0)
+            return jnp.where(_at(values, outermost) > least, outermost, index)
+
+        first = higher(jnp.argmax(place, axis=0), _ROUGH)
+        second = higher(first, _FALL)
+        rise, width = (_at(a, first) - _at(a, second) for a in (values, f))
+        return _at(f, first)[None], jnp.nan_to_num(rise / width)[None]  # 0 if it does not fall
+
+    (low, rise), (high, fall) = end(-1), end(1)
+
+    def whole(f: Array) -> Array:
+        inside = jnp.clip(f, low, high)
+        line = rise * jnp.minimum(f - low, 0.0) + fall * jnp.maximum(f - high, 0.0)
+        return jnp.where((f == inside) | possible(f), log_p(inside) + line, -jnp.inf)
+
+    return whole
 
 
 def _peak_at_link(
@@ -316,7 +366,7 @@ def _mode(u: Array, values: Array) -> tuple[Array, Array]:
 
 def _bulk(u: Array, values: Array) -> tuple[Array, Array]:
     """Enclose the largest |log p| N(f; mean, sd²), far out where log p grows exponentially."""
-    size = jnp.minimum(jnp.abs(values), jnp.finfo(u.dtype).max)
+    size = jnp.where(jnp.isfinite(values), jnp.abs(values), 0.0)
     return _peak(u, jnp.log(size) - 0.5 * u**2)
 
 
@@ -326,6 +376,20 @@ def _step(u: Array, values: Array) -> tuple[Array, Array]:
     p = jnp.exp(values - largest)
     steepest = jnp.argmax(jnp.nan_to_num(jnp.abs(p[1:] - p[:-1])), axis=0)
     return _at(u, steepest), _at(u, steepest + 1)
+
+
+def _low(u: Array, values: Array) -> tuple[Array, Array]:
+    """Enclose the lowest place where log p is known, or where p changes most if all are."""
+    first = jnp.argmax(jnp.isfinite(values), axis=0)
+    before = jnp.maximum(first - 1, 0)
+    edge = _at(u, before), _at(u, before + 1)
+    return jax.tree.map(lambda a, b: jnp.where(first > 0, a, b), edge, _step(u, values))
+
+
+def _high(u: Array, values: Array) -> tuple[Array, Array]:
+    """Enclose the highest such place."""
+    high, low = _low(u[::-1], values[::-1])
+    return low, high
 
 
 def _at(u: Array, index: Array) -> Array:

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
+import numpyro.distributions as dist
 import pytest
 from support import integrals
 from support.helpers import KEY, assert_mean, bound, start
@@ -97,3 +98,15 @@ def test_the_bound_of_robust_max_is_below_the_evidence():
     # Given the largest of the three values, which are independent, the targets are too.
     right, wrong = 30 * np.log(1 - 1e-3), 30 * np.log(1e-3 / 2)
     assert found < np.log((2 * np.exp(right + wrong) + np.exp(2 * wrong)) / 3)
+
+
+def test_ordered_classes_beyond_the_digits_of_float32():
+    """NumPyro's p of a middle class is 0 below f = -17."""
+    means, sds = (0.0, 0.0, 0.0, -40.0), (2.0, 2.5, 3.0, 1.0)
+    marginals = dgp.Marginals(jnp.array(means)[:, None], jnp.square(jnp.array(sds))[:, None], True)
+    likelihood = lambda f: dist.OrderedLogistic(f, jnp.array([-1.0, 1.0]))  # noqa: E731
+    found = dgp.observe(marginals, likelihood).log_prob(jnp.ones(4, int))
+    log_p = lambda f: np.log1p(-np.exp(-2)) - np.logaddexp(0, f - 1) - np.logaddexp(0, -1 - f)  # noqa: E731
+    wanted = [integrals.expectation(log_p, *row, (0.0,)) for row in zip(means, sds, strict=True)]
+    np.testing.assert_allclose(found, wanted, rtol=3e-3)
+    np.testing.assert_allclose(found[:3], wanted[:3], rtol=1e-5)
