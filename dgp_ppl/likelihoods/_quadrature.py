@@ -9,6 +9,7 @@ geometrically towards the peak, the steepest place and the mode of the integrand
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -56,8 +57,9 @@ def log_expectation(log_p: Function, mean: Float[Array, " N"], sd: Float[Array, 
         return logsumexp(weights + log_terms[::every], axis=0)
 
     def adapted(mean: Array, sd: Array) -> Array:
-        peak, mode, step = _centres(log_p, mean, sd, (_peak, _mode, _step))
-        u, log_w = _panels([peak, mode, step], jnp.minimum(mode, 0.0), jnp.maximum(mode, 0.0))
+        rise, fall = (partial(_step, size=sign) for sign in (jnp.positive, jnp.negative))
+        centres = _centres(log_p, mean, sd, (_peak, rise, fall, _mode))
+        u, log_w = _panels(centres, centres[-1])
 
         def counts(values: Array) -> Array:
             terms = log_w + values
@@ -69,8 +71,12 @@ def log_expectation(log_p: Function, mean: Float[Array, " N"], sd: Float[Array, 
     whole = fixed(terms)
     # A peak between two nodes leaves one subset of the nodes alone, but not both.
     near = [jnp.abs(whole - fixed(terms, n)) <= most for n, most in _DENSE_TOLERANCES.items()]
+    # A jump of p between two nodes, beside small ones, can leave both alone.
+    change = jnp.abs(jnp.diff(jnp.exp(terms + log_weights[:, None] - whole[None]), axis=0))
+    beside = change[2:] + change[:-2]
+    near.append(jnp.all(change[1:-1] <= 2 * beside + _DENSE_TOLERANCES[2], axis=0))
     ends = jnp.maximum(terms[0], terms[-1]) + log_weights[0]  # high if the mode is further out
-    good = known & near[0] & near[1] & (ends < whole - 15)
+    good = known & near[0] & near[1] & near[2] & (ends < whole - 15)
     good = good & ~_peak_at_link(log_p, terms, whole, mean, sd)
     return _choose(whole, good, adapted, mean, sd)
 
@@ -92,7 +98,7 @@ def expectation(
 
     def adapted(mean: Array, sd: Array) -> Array:
         centres = _centres(log_p, mean, sd, (_peak, _low, _high, _bulk))
-        u, log_w = _panels(centres, jnp.minimum(centres[-1], 0.0), jnp.maximum(centres[-1], 0.0))
+        u, log_w = _panels(centres, centres[-1])
         whole = _continued(log_p, _nodes(mean, sd, u), possible)
         weights, lowest = jnp.exp(log_w), jnp.finfo(sd.dtype).min
 
@@ -105,7 +111,7 @@ def expectation(
     x, w = hermite(num_nodes, sd)
     # The second rule's nodes reach further, so it overflows where the first does.
     further, weights = hermite(num_nodes + 7, sd)
-    terms, check, known = _terms(log_p, mean, sd, x, further)
+    terms, known, check = _terms(log_p, mean, sd, x, further)
     first, second = _weighted_sum(w, terms), _weighted_sum(weights, check)
     near = jnp.abs(first - second) <= _HERMITE_TOLERANCE * jnp.maximum(1.0, jnp.abs(second))
     good = lax.stop_gradient(known & near & ~_peak_at_link(log_p, check, jnp.inf, mean, sd))
@@ -130,7 +136,7 @@ def step_expectation(p: Function, mean: Float[Array, " N"], sd: Float[Array, " N
 
     def adapted(mean: Array, sd: Array) -> Array:
         centres = _centres(lambda f: jnp.log(p(f)), mean, sd, (_step,))
-        u, log_w = _panels(centres, jnp.zeros_like(mean), jnp.zeros_like(mean))
+        u, log_w = _panels(centres, jnp.zeros_like(mean))
         return _weighted_sum(jnp.exp(log_w), p(_nodes(mean, sd, u)))
 
     terms = p(_nodes(mean, sd, jnp.asarray(TRAPEZOID, sd.dtype)[:, None]))
@@ -192,21 +198,20 @@ def _nodes(mean: Array, sd: Array, u: Array) -> Array:
 def _terms(
     log_p: Function, mean: Array, sd: Array, x: Array, tried: Array
 ) -> tuple[Array, Array, Array]:
-    """Return log p at places x and `tried`, and whether it is finite at all of these, [N]."""
+    """Return log p at places x, whether it is finite at all that were `tried`, and it at these."""
     f = _nodes(mean, sd, tried)
     values = _values(log_p, f)
     finite = jnp.isfinite(values)
     known, one = jnp.all(finite, axis=0), lax.stop_gradient(_at(f, jnp.argmax(finite, axis=0)))
     # Where it is not, all places move to one where log p has a derivative.
     mean = jnp.where(known | ~jnp.any(finite, axis=0), mean, one)
-    return log_p(_nodes(mean, jnp.where(known, sd, 0.0), x)), values, known
+    return log_p(_nodes(mean, jnp.where(known, sd, 0.0), x)), known, values
 
 
 def _dense_terms(log_p: Function, mean: Array, sd: Array) -> tuple[Array, Array]:
     """Return log p at the dense nodes, [Q, N], and whether it is finite at the outermost, [N]."""
     nodes = jnp.asarray(TRAPEZOID, sd.dtype)[:, None]
-    terms, _, known = _terms(log_p, mean, sd, nodes, nodes[jnp.array([0, -1])])
-    return terms, known
+    return _terms(log_p, mean, sd, nodes, nodes[jnp.array([0, -1])])[:2]
 
 
 def _trapezoid(terms: Array, every: int = 1) -> Array:
@@ -304,17 +309,17 @@ def _all_of_batch(size: int, batched: list[bool], good: Array) -> tuple[Array, b
     return _all(good), False
 
 
-def _panels(centres: list[Array], low: Array, high: Array) -> tuple[Array, Array]:
+def _panels(centres: list[Array], bulk: Array) -> tuple[Array, Array]:
     """Return nodes u and log weights, [Q, N], of an expectation over N(0, 1).
 
-    Panels shrink towards the centres. The integrand is negligible more than 10 below `low`, and
-    more than 10 above `high`.
+    Panels shrink towards the centres. The integrand is negligible 10 beyond 0 and the `bulk`.
     """
     rows = centres[0]
     offsets = np.concatenate([-_SHRINKING, [0.0], _SHRINKING])[:, None]
     ends = [c[None] + jnp.asarray(offsets, rows.dtype) for c in centres]
     ends.append(jnp.broadcast_to(jnp.asarray(_CENTRAL, rows.dtype)[:, None], (9, *rows.shape)))
-    ends = jnp.sort(jnp.clip(jnp.concatenate(ends), low[None] - 10, high[None] + 10), axis=0)
+    low, high = jnp.minimum(bulk, 0.0)[None] - 10, jnp.maximum(bulk, 0.0)[None] + 10
+    ends = jnp.sort(jnp.clip(jnp.concatenate(ends), low, high), axis=0)
     middle, half = 0.5 * (ends[1:] + ends[:-1]), 0.5 * (ends[1:] - ends[:-1])
     x, w = (jnp.asarray(a, rows.dtype)[:, None, None] for a in _LEGENDRE)
     u = (middle[None] + half[None] * x).reshape(-1, *rows.shape)
@@ -370,11 +375,11 @@ def _bulk(u: Array, values: Array) -> tuple[Array, Array]:
     return _peak(u, jnp.log(size) - 0.5 * u**2)
 
 
-def _step(u: Array, values: Array) -> tuple[Array, Array]:
-    """Enclose where p changes most."""
+def _step(u: Array, values: Array, size: Function = jnp.abs) -> tuple[Array, Array]:
+    """Enclose where p changes most, or rises or falls most."""
     largest = jnp.max(jnp.nan_to_num(values, nan=-jnp.inf), axis=0, keepdims=True)
     p = jnp.exp(values - largest)
-    steepest = jnp.argmax(jnp.nan_to_num(jnp.abs(p[1:] - p[:-1])), axis=0)
+    steepest = jnp.argmax(jnp.nan_to_num(size(p[1:] - p[:-1])), axis=0)
     return _at(u, steepest), _at(u, steepest + 1)
 
 
@@ -387,7 +392,6 @@ def _low(u: Array, values: Array) -> tuple[Array, Array]:
 
 
 def _high(u: Array, values: Array) -> tuple[Array, Array]:
-    """Enclose the highest such place."""
     high, low = _low(u[::-1], values[::-1])
     return low, high
 

@@ -86,6 +86,14 @@ def test_steps_of_any_width():
         np.testing.assert_allclose(step_expectation(step, mean, sd), exact, atol=1e-5)
 
 
+def test_a_plateau_with_two_edges():
+    """Nodes 0.3 apart, or towards one of the edges alone, missed up to 0.1 nats."""
+    mean, sd, width = jnp.zeros(3), jnp.array([3.0, 3.0, 30.0]), jnp.array([0.01, 0.1, 1e-4])
+    inside = lambda f: jax.nn.log_sigmoid((1 - jnp.abs(f)) / width)  # noqa: E731
+    wanted = np.log(stats.norm.cdf(1 / sd) - stats.norm.cdf(-1 / sd))
+    np.testing.assert_allclose(log_expectation(inside, mean, sd), wanted, atol=2e-3)
+
+
 def test_log_p_goes_on_beyond_underflow():
     """One node where p was 0 cost 1e30 nats and more, as only one that is not possible may."""
     mean, sd = jnp.array([0.0, 0.5, -30.0, 0.0]), jnp.array([6.0, 0.1, 2.0, 6.0])
