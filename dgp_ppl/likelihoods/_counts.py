@@ -132,9 +132,28 @@ def distribution_function(distribution: Any, value: ArrayLike) -> Array:
         p = d.gate + (1 - d.gate) * distribution_function(d.base_dist, y)
     elif isinstance(d, _KINDS.ExpandedDistribution):
         return distribution_function(d.base_dist, y)
-    else:
+    elif d.event_shape or d.support.is_discrete:
         return d.cdf(value)
+    else:
+        y = jnp.broadcast_to(y, jnp.broadcast_shapes(y.shape, d.batch_shape))
+        if not isinstance(d, _KINDS.TransformedDistribution):
+            inside, known, above = _placed(y, d.support)
+            return jnp.where(inside, jnp.clip(d.cdf(known), 0.0, 1.0), above)
+        falls = False
+        for transform in reversed(d.transforms):
+            inside, known, above = _placed(y, transform.codomain)
+            end = jnp.where(above ^ (transform.sign < 0), jnp.inf, -jnp.inf)
+            y, falls = jnp.where(inside, transform.inv(known), end), falls ^ (transform.sign < 0)
+        p = distribution_function(d.base_dist, y)
+        return jnp.where(falls, 1 - p, p)
     return jnp.where(y < 0, 0.0, p)
+
+
+def _placed(y: Array, support: Any) -> tuple[Array, Array, Array]:
+    """Return whether y is in a support, y or else a value that is, and whether y is above it."""
+    inside = support(y) & jnp.isfinite(y)
+    known = jnp.where(inside, y, support.feasible_like(y))
+    return inside, known, y > known
 
 
 def draw(distribution: Any, key: PRNGKey) -> Array:

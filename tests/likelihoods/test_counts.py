@@ -115,6 +115,18 @@ def test_numpyros_counts_have_distribution_functions_and_draws(kind):
             assert_mean(draws <= y, exact.cdf(y))
 
 
+def test_distribution_functions_beyond_the_ends_of_a_support():
+    """NumPyro's are NaN or far outside of [0, 1]."""
+    scale, y = np.exp([-1.0, 0.0, 1.0]), np.array([-2.5, 0.5, 2.0])
+    pareto = distribution_function(dist.Pareto(jnp.array(scale), 3.5), 1.4)
+    np.testing.assert_allclose(pareto, stats.pareto(3.5, scale=scale).cdf(1.4), rtol=1e-5)
+    shift = dist.transforms.AffineTransform
+    exact = stats.lognorm(0.5, 1.0)
+    for sign, below in ((1.0, exact.cdf(y)), (-1.0, exact.sf(-y))):
+        moved = dist.TransformedDistribution(dist.LogNormal(0.0, 0.5), shift(sign, sign))
+        np.testing.assert_allclose(distribution_function(moved, jnp.array(y)), below, atol=1e-6)
+
+
 def test_draws_at_the_ends():
     """No trials, no successes, no failures; a probability of NaN ends too."""
     ends = dist.Binomial(
