@@ -82,12 +82,9 @@ def log_expectation(log_p: Function, mean: Float[Array, " N"], sd: Float[Array, 
 
 
 def expectation(
-    log_p: Function,
-    mean: Float[Array, " N"],
-    sd: Float[Array, " N"],
-    num_nodes: int,
+    log_p: Function, mean: Float[Array, " N"], sd: Float[Array, " N"], num_nodes: int,
     possible: Function = jnp.isfinite,
-) -> Array:
+) -> Array:  # fmt: skip
     """Return E[log p(f)], [N], to about 1e-4 of max(1, |E|), for cusps and kinks too.
 
     Functions that are smooth on the scale of sd take this number of Gauss-Hermite nodes. Where
@@ -241,12 +238,12 @@ def _guarded(
 def _continued(log_p: Function, f: Array, possible: Function) -> Function:
     """Return log p with straight lines, where possible, beyond the places in f where it is known.
 
-    They start `_ROUGH` above the outermost values, because p has few digits before it underflows.
+    p has few digits before it underflows, so a tail's line starts `_ROUGH` above its last value.
     """
     f, values = lax.stop_gradient(f), _values(log_p, f)
     values = jnp.where(jnp.isfinite(values), values, -jnp.inf)
 
-    def end(side: int) -> tuple[Array, Array]:
+    def end(side: int) -> tuple[Array, Array, Array]:
         place = jnp.where(jnp.isfinite(values), side * f, -jnp.inf)
 
         def higher(index: Array, by: float) -> Array:
@@ -254,17 +251,20 @@ def _continued(log_p: Function, f: Array, possible: Function) -> Function:
             outermost = jnp.argmax(jnp.where(values > least[None], place, -jnp.inf), axis=0)
             return jnp.where(_at(values, outermost) > least, outermost, index)
 
-        first = higher(jnp.argmax(place, axis=0), _ROUGH)
-        second = higher(first, _FALL)
-        rise, width = (_at(a, first) - _at(a, second) for a in (values, f))
-        return _at(f, first)[None], jnp.nan_to_num(rise / width)[None]  # 0 if it does not fall
+        second = higher(first := higher(last := jnp.argmax(place, axis=0), _ROUGH), _FALL)
+        flat = jnp.abs(_at(f, last) - _at(f, first)) >= jnp.abs(_at(f, first) - _at(f, second))
+        start = jnp.where(flat, last, first)
+        slope = (_at(values, start) - _at(values, second)) / (_at(f, start) - _at(f, second))
+        return _at(f, last)[None], _at(f, start)[None], jnp.nan_to_num(slope)[None]
 
-    (low, rise), (high, fall) = end(-1), end(1)
+    (lowest, low, rise), (highest, high, fall) = end(-1), end(1)
 
     def whole(f: Array) -> Array:
-        inside = jnp.clip(f, low, high)
+        known = (f >= lowest) & (f <= highest)
+        inside = jnp.where(known, f, jnp.clip(f, low, high))
         line = rise * jnp.minimum(f - low, 0.0) + fall * jnp.maximum(f - high, 0.0)
-        return jnp.where((f == inside) | possible(f), log_p(inside) + line, -jnp.inf)
+        line = jnp.where(known, 0.0, jnp.where(possible(f), line, -jnp.inf))
+        return log_p(inside) + line
 
     return whole
 

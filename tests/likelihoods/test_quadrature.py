@@ -96,13 +96,16 @@ def test_a_plateau_with_two_edges():
 
 def test_log_p_goes_on_beyond_underflow():
     """One node where p was 0 cost 1e30 nats and more, as only one that is not possible may."""
-    mean, sd = jnp.array([0.0, 0.5, -30.0, 0.0]), jnp.array([6.0, 0.1, 2.0, 6.0])
-    log_p = lambda f: jnp.where(jnp.abs(f) < 12, -jnp.abs(f), -jnp.inf)  # noqa: E731
-    possible = lambda f: (jnp.abs(f) < 12) | (jnp.arange(4) < 3)[None]  # noqa: E731
+    mean, sd = jnp.array([0.0, 0.5, -30.0, 0.0, 0.0]), jnp.array([6.0, 0.1, 2.0, 6.0, 6.0])
+    tail = lambda f: jnp.where(jnp.abs(f) < 12, -jnp.abs(f), -jnp.inf)  # noqa: E731
+    # The last row has a step, and is known everywhere.
+    log_p = lambda f: jnp.where((jnp.arange(5) < 4)[None], tail(f), -20.0 * (f > 0.3))  # noqa: E731
+    possible = lambda f: (jnp.abs(f) < 12) | (jnp.arange(5) != 3)[None]  # noqa: E731
     total = lambda m: ((v := expectation(log_p, m, sd, 20, possible)).sum(), v)  # noqa: E731
     slopes, values = jax.grad(total, has_aux=True)(mean)
     np.testing.assert_allclose(values[:3], [-6 * np.sqrt(2 / np.pi), -0.5, -30], rtol=1e-4)
-    np.testing.assert_allclose(slopes, [0, -1, 1, 0], atol=1e-4)
+    np.testing.assert_allclose(slopes, [0, -1, 1, 0, 0], atol=1e-4)
+    np.testing.assert_allclose(values[4], -20 * stats.norm.sf(0.05), rtol=1e-4)
     assert values[3] < -1e30
 
 
