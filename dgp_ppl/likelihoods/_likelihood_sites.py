@@ -51,6 +51,11 @@ def call_likelihood(likelihood: Likelihood, f: Array) -> tuple[dist.Distribution
                 f"observe: {name} of {type(inner).__name__} is f, which is any number, wanted "
                 f"{limit}: apply a link, such as jax.nn.sigmoid, softmax or jnp.exp, or pass logits"
             )
+    if getattr(jax.tree.map(lambda a: a, distribution), "support", ...) is None:
+        raise TypeError(
+            f"observe: {type(distribution).__name__} loses its support in jax.jit, wanted a "
+            "distribution that keeps it: give a subclass the property `support`"
+        )
     if not recorder.values:
         return distribution, likelihood
     return distribution, _WithSites(likelihood, recorder.values)

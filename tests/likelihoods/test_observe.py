@@ -240,6 +240,11 @@ def test_errors():
         ),
         (TypeError, r"wanted Marginals: pass f\(x\)", lambda: observe(jnp.zeros((4, 1)), normal)),
         (
+            TypeError,
+            r"Levy loses its support.*subclass",
+            lambda: observe(marginals(True), lambda f: dist.Levy(f, 1.0)),
+        ),
+        (
             ValueError,
             "Monte Carlo and needs a random key.*seed",
             lambda: without_key.log_prob(jnp.array([0, 1])),
