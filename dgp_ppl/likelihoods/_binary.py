@@ -51,7 +51,8 @@ class BernoulliProbit(AnalyticLikelihood):
         return self.probs * ndtr(-self.latent)
 
     def log_prob(self, value: Array) -> Array:
-        return log_ndtr(jnp.where(value > 0, self.latent, -self.latent))
+        log_p = log_ndtr(jnp.where(value > 0, self.latent, -self.latent))
+        return jnp.where(self.support(value), log_p, -jnp.inf)
 
     def sample(self, key: PRNGKey, sample_shape: tuple[int, ...] = ()) -> Array:
         shape = sample_shape + self.batch_shape

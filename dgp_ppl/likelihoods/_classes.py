@@ -81,7 +81,7 @@ class RobustMax(AnalyticLikelihood):
 
     def log_prob(self, value: Array) -> Array:
         hit = value == jnp.argmax(self.latent, axis=-1)
-        return jnp.where(hit, *self._log_probs())
+        return jnp.where(self.support(value), jnp.where(hit, *self._log_probs()), -jnp.inf)
 
     def sample(self, key: PRNGKey, sample_shape: tuple[int, ...] = ()) -> Array:
         shape = sample_shape + self.batch_shape

@@ -59,7 +59,8 @@ class PoissonLog(dist.Poisson):
         some = jnp.maximum(count, 1.0)
         excess = some * exp_minus_linear(self.log_rate - jnp.log(some))
         seen = -excess - 0.5 * jnp.log(2 * jnp.pi * some) - _stirling_error(some)
-        return jnp.where(count > 0, seen, -jnp.exp(self.log_rate))
+        log_p = jnp.where(count > 0, seen, -jnp.exp(self.log_rate))
+        return jnp.where(constraints.nonnegative_integer(value), log_p, -jnp.inf)
 
     def cdf(self, value: Array) -> Array:
         return distribution_function(self, value)
@@ -107,7 +108,8 @@ class NegativeBinomialLog(dist.NegativeBinomialLogits):
         excess = size * exp_minus_linear(log_size) + some * exp_minus_linear(log_count)
         constant = _stirling_error(total) - _stirling_error(size) - _stirling_error(some)
         seen = constant - excess - 0.5 * jnp.log(2 * jnp.pi * some * total / size)
-        return jnp.where(count > 0, seen, -size * softplus(logits))
+        log_p = jnp.where(count > 0, seen, -size * softplus(logits))
+        return jnp.where(constraints.nonnegative_integer(value), log_p, -jnp.inf)
 
     def cdf(self, value: Array) -> Array:
         return distribution_function(self, value)
@@ -154,6 +156,13 @@ def _placed(y: Array, support: Any) -> tuple[Array, Array, Array]:
     inside = support(y) & jnp.isfinite(y)
     known = jnp.where(inside, y, support.feasible_like(y))
     return inside, known, y > known
+
+
+def whole(support: Any, value: Array) -> tuple[Array, Array]:
+    """Return where y is in a discrete support, and y with values of the support elsewhere."""
+    inside = support(value)
+    entries = inside.reshape(inside.shape + (1,) * support.event_dim)
+    return inside, jnp.where(entries, value, support.feasible_like(value))
 
 
 def draw(distribution: Any, key: PRNGKey) -> Array:

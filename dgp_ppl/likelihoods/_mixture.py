@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 
 from dgp_ppl._typing import PRNGKey
-from dgp_ppl.likelihoods._counts import distribution_function, draw
+from dgp_ppl.likelihoods._counts import distribution_function, draw, whole
 from dgp_ppl.likelihoods._quadrature import (
     TRAPEZOID,
     far_expectation,
@@ -75,7 +75,16 @@ class Mixture(eqx.Module):
         return self.components.mean
 
     def log_prob(self, y: ArrayLike) -> Array:
-        """Return log p(y) in nats, by logsumexp over the components."""
+        """Return log p(y) in nats; -inf off a discrete support, where NumPyro's may be finite."""
+        y = jnp.asarray(y)
+        support: Any = self.components.support
+        if not support.is_discrete:
+            return self._log_density(y)
+        inside, value = whole(support, y[None])
+        return jnp.where(inside[0], self._log_density(value[0]), -jnp.inf)
+
+    def _log_density(self, y: Array) -> Array:
+        """Return log p(y) at values of the support, by logsumexp over the components."""
         values: Any = self.components.log_prob(y)
         weights = self.log_weights.reshape((-1,) + (1,) * (values.ndim - 1))
         return logsumexp(weights + values, axis=0)
@@ -275,8 +284,7 @@ class LatentMixture(_ExactMoments):
         bits = random.bits(key_y, _key_bits().shape, jnp.uint32)
         return self.sampler(self.latent_mean + self.latent_sd * noise, bits)
 
-    def log_prob(self, y: ArrayLike) -> Array:
-        """Return log p(y) in nats, [N]."""
+    def _log_density(self, y: Array) -> Array:
         y = jnp.asarray(y, int if self.support.is_discrete else self.latent_mean.dtype)
         log_p = jax.vmap(lambda f: self.log_likelihood(f, y))
         return log_expectation(log_p, self.latent_mean, self.latent_sd)

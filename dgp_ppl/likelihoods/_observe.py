@@ -25,7 +25,7 @@ from dgp_ppl.core._dependence import dependence
 from dgp_ppl.core._marginals import Marginals
 from dgp_ppl.core._minibatch import real_rows
 from dgp_ppl.likelihoods._analytic import AnalyticLikelihood
-from dgp_ppl.likelihoods._counts import draw
+from dgp_ppl.likelihoods._counts import draw, whole
 from dgp_ppl.likelihoods._likelihood_sites import call_likelihood, check_nodes
 from dgp_ppl.likelihoods._mixture import EntriesMixture, LatentMixture, Mixture
 from dgp_ppl.likelihoods._quadrature import TRAPEZOID, expectation, log_expectation
@@ -126,25 +126,27 @@ class Observed(dist.Distribution):
         value = jnp.asarray(as_array("observe", "y", value))
         if self.marginals.mean.ndim > 2:  # NumPyro's `scan` has stacked the steps' distributions
             return jax.vmap(lambda d, y: d._evaluate(log_prob, y))(self, value)
-        wanted = self.batch_shape + self.event_shape
+        wanted, support = self.batch_shape + self.event_shape, self.support
         if value.shape != wanted:
             hint = "; pass y[:, 0]" if value.shape == (*self.batch_shape, 1) else ""
             raise ValueError(
                 f"observe: y has shape {value.shape}, wanted {wanted} for these marginals and this "
                 f"likelihood{hint}"
             )
-        mask = self.obs_mask
-        if mask is None:
-            return log_prob(self, value)
-        by_row = mask.ndim == 1
-        observed = mask.reshape(mask.shape + (1,) * (value.ndim - mask.ndim))
-        # A missing value may be NaN or outside the support, so replace it before differentiating.
-        terms = log_prob(self, jnp.where(observed, value, self.support.feasible_like(value)))
-        return jnp.where(mask, terms, 0.0) if by_row else terms
+        if (mask := self.obs_mask) is not None:
+            # A missing value may be NaN or off the support: replace it before differentiating.
+            observed = mask.reshape(mask.shape + (1,) * (value.ndim - mask.ndim))
+            value = jnp.where(observed, value, support.feasible_like(value))
+        if support.is_discrete:
+            inside, value = whole(support, value)
+            terms = jnp.where(inside, log_prob(self, value), -jnp.inf)
+        else:
+            terms = log_prob(self, value)
+        return jnp.where(mask, terms, 0.0) if mask is not None and mask.ndim == 1 else terms
 
     def is_impossible(self, value: ArrayLike) -> Array:
         """Return where a row of y has no finite density for any of many values of f, [N]."""
-        return self._evaluate(Observed._lacks_density, value) > 0
+        return self._evaluate(Observed._lacks_density, value) != 0
 
     def _lacks_density(self, value: Array) -> Array:
         f = jnp.stack([jnp.full_like(self.latent_mean, a) for a in _TRIED])

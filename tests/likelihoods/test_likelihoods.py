@@ -80,6 +80,28 @@ def test_probit_in_both_tails():
     assert_mean(distribution.sample(KEY, (20_000,)), stats.norm.cdf(f))
 
 
+def test_densities_of_whole_numbers_end_where_the_support_does():
+    """Also those of NumPyro, which are finite at 0.5, and take class -1 for the last one."""
+    f, y = jnp.zeros(3), jnp.array([-1.0, 0.5, 1.0])
+    for kind in (
+        BernoulliProbit,
+        likelihoods.PoissonLog,
+        lambda f: likelihoods.NegativeBinomialLog(f, 2.0),
+        lambda f: likelihoods.RobustMax(jnp.array([0.0, 1.0]) * f),
+    ):
+        log_p, slope = jax.vmap(jax.value_and_grad(lambda f, y: kind(f).log_prob(y)))(f, y)  # noqa: B023
+        np.testing.assert_array_equal(jnp.isneginf(log_p), y < 1)
+        assert jnp.isfinite(slope).all()
+    observed = dgp.observe(Marginals(f[:, None], f[:, None]), likelihoods.bernoulli_logit)
+    np.testing.assert_allclose(observed.log_prob(y), [-np.inf, -np.inf, np.log(0.5)], rtol=1e-6)
+    classes = Mixture(f[:1], dist.Categorical(logits=jnp.zeros((1, 3, 4))))
+    found = classes.log_prob(jnp.array([-1, 4, 3]))
+    np.testing.assert_allclose(found, [-np.inf, -np.inf, np.log(0.25)], rtol=1e-6)
+    trials = Mixture(f[:1], dist.Binomial(jnp.array([[1, 2, 3]]), logits=jnp.zeros((1, 3))))
+    found = trials.log_prob(jnp.array([2, 2, -1]))
+    np.testing.assert_allclose(found, [-np.inf, np.log(0.25), -np.inf], rtol=1e-6)
+
+
 def test_closed_forms_come_first():
     class Constant(BernoulliProbit):
         def expected_log_prob(self, var, value, num_nodes):
