@@ -159,10 +159,15 @@ def _placed(y: Array, support: Any) -> tuple[Array, Array, Array]:
 
 
 def whole(support: Any, value: Array) -> tuple[Array, Array]:
-    """Return where y is in a discrete support, and y with values of the support elsewhere."""
+    """Return where y is in a discrete support, and y with values of the support elsewhere.
+
+    NumPyro indexes by classes, so these become integers. Counts may exceed the largest integer.
+    """
     inside = support(value)
     entries = inside.reshape(inside.shape + (1,) * support.event_dim)
-    return inside, jnp.where(entries, value, support.feasible_like(value))
+    value = jnp.where(entries, value, support.feasible_like(value))
+    entry = getattr(support, "base_constraint", support)
+    return inside, value.astype(int) if hasattr(entry, "upper_bound") else value
 
 
 def draw(distribution: Any, key: PRNGKey) -> Array:

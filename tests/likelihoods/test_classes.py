@@ -11,7 +11,18 @@ from support.helpers import KEY, assert_mean, bound, start
 
 import dgp_ppl as dgp
 from dgp_ppl import likelihoods
+from dgp_ppl.core import Marginals
 from dgp_ppl.likelihoods import RobustMax
+
+
+@pytest.mark.parametrize("kind", [likelihoods.softmax, likelihoods.robust_max])
+def test_classes_may_be_floats(kind):
+    """With a guide and without one; NumPyro's classes must be integers."""
+    f, y = jnp.ones((3, 3)), np.arange(3)
+    for guided in (False, True):
+        with numpyro.handlers.seed(rng_seed=0):
+            observed = dgp.observe(Marginals(f, f, guided=guided), kind)
+        np.testing.assert_array_equal(observed.log_prob(y.astype(float)), observed.log_prob(y))
 
 
 def test_robust_max_given_f():
