@@ -25,6 +25,7 @@ from dgp_ppl._partition import Call
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference import Chains, FitResult, MCEMResult
 from dgp_ppl.inference._params import checked_params
+from dgp_ppl.inference.programs._data import check_data
 from dgp_ppl.inference.samplers._chains import draws_of
 from dgp_ppl.inferencedata._draws import (
     Draws,
@@ -156,9 +157,12 @@ def to_inferencedata(
     for name, (value, kind, wanted) in kinds.items():
         check_kind("to_inferencedata", name, value, kind | None, wanted)
     if test is not None:
-        test, _ = checked_call("to_inferencedata: test", model, guide, test, kwargs)
+        test, named = checked_call("to_inferencedata: test", model, guide, test, kwargs)
+        given = Call(_standardized((*test,), standardizer), named)
+        check_data("to_inferencedata: test", model, given, fitted=False)
     args, kwargs = checked_call("to_inferencedata", model, guide, args, kwargs)
     call = Call(_standardized(args, standardizer), kwargs)
+    check_data("to_inferencedata", model, call, fitted=False)
     sites = ModelSites.from_model(model, call)
     if not sites.data_dims:
         raise ValueError(

@@ -92,6 +92,13 @@ def log_density_by_pass(mixtures: Mixture, y: Array, seen: Array | None = None) 
     return jax.vmap(one, out_axes=1)(mixtures)
 
 
+def supported(mixtures: Mixture, y: Array) -> Array:
+    """Return which rows of y are in the support, [B]; all, if it is continuous."""
+    if not mixtures.support.is_discrete:
+        return jnp.ones(len(y))
+    return jax.vmap(lambda m: m.components.support(y[None])[0])(mixtures).all(axis=0)
+
+
 def dense(mixtures: Mixture, y: Array) -> Array:
     """Return which entries of y have a density and no probability, with y's shape."""
     test: Any = density_test

@@ -28,6 +28,7 @@ from dgp_ppl._partition import CallArrays
 from dgp_ppl._typing import Params, PRNGKey
 from dgp_ppl.core import function_draws
 from dgp_ppl.inference import Chains
+from dgp_ppl.inference.programs._data import off_support
 from dgp_ppl.inference.runs._pickling import Portable
 from dgp_ppl.inference.runs._summary import Summarized
 from dgp_ppl.likelihoods import Mixture
@@ -108,8 +109,8 @@ class Prediction(Summarized, Portable):
                 a row without any entry is 1. Divide a sum by ``mask.sum()`` for a mean.
 
         Raises:
-            ValueError: if y does not have one row per input, `mask` has another shape, or y is NaN
-                where it counts.
+            ValueError: if y or `mask` has another shape, or y is NaN, or is outside of a discrete
+                support, where it counts.
         """
         return self._log_density(functionals.log_density, "log_prob", y, mask)
 
@@ -163,9 +164,8 @@ class Prediction(Summarized, Portable):
         first = next(self.components())[1]
         if is_traced(y, first):
             raise TypeError(
-                "Prediction.crps is computed in NumPy, and jax.jit, jax.vmap or jax.grad traces "
-                "its arrays, wanted a call outside of them; log_prob, moments, quantiles and "
-                "samples can be traced"
+                "Prediction.crps is computed in NumPy, wanted a call outside of jax.jit, jax.vmap "
+                "and jax.grad; log_prob, moments, quantiles and samples can be traced"
             )
         y = np.asarray(self._shaped("crps", y), np.float64)
         check_no_nan("crps", np.isnan(y))
@@ -192,11 +192,8 @@ class Prediction(Summarized, Portable):
         check_count("Prediction.sample", "num", num, 0)
         key_pass, key_y = random.split(key)
         passes = random.randint(key_pass, (num,), 0, self.num_samples)
-        draws = self._map(
-            lambda mixtures, row: functionals.draws(mixtures, passes, random.fold_in(key_y, row)),
-            with_row=True,
-        )
-        return self._original(draws.swapaxes(0, 1))
+        draw = lambda m, row: functionals.draws(m, passes, random.fold_in(key_y, row))  # noqa: E731
+        return self._original(self._map(draw, with_row=True).swapaxes(0, 1))
 
     def quantile(self, q: ArrayLike | Sequence[float], num: int = 1000) -> np.ndarray:
         """Return quantiles of y, of shape ``q.shape + (N,)``.
@@ -344,9 +341,8 @@ class Prediction(Summarized, Portable):
         return moments
 
     def _log_density(
-        self, function: Callable[..., Array], caller: str, y: ArrayLike,
-        mask: ArrayLike | None = None,
-    ) -> Any:  # fmt: skip
+        self, function: Callable[..., Array], caller: str, y: ArrayLike, mask: Any = None
+    ) -> Any:
         """Apply a log density to the entries of y that count, in the units of y."""
         targets: Any = self._shaped(caller, y)
         targets = held_by_jax(caller, "y", targets) if targets.dtype.kind in "iu" else targets
@@ -362,14 +358,18 @@ class Prediction(Summarized, Portable):
             check_no_nan(caller, np.isnan(targets) & entries)
         xp = namespace(targets, seen)
         values = xp.where(entries, targets, xp.zeros_like(targets))
-        by_entry = [seen] if seen.ndim > 1 else []
-        found = self._map(function, values := self._standardized(values), *by_entry)
+        found = self._map(function, values := self._standardized(values), *[seen] * (seen.ndim > 1))
+        rows = seen.reshape(len(seen), -1).any(axis=1)
+        components = next(self.components())[1].components
+        if not is_traced(found) and np.isneginf(found).any():
+            bad = rows & (self._map(functionals.supported, values) == 0)
+            if bad.any():
+                raise off_support(caller, "y", components, bad, targets, remedy="omit these rows")
         # Change of variables: every density that counts subtracts log(y_scale).
         counted = xp.broadcast_to(entries, targets.shape)
-        if density_test(next(self.components())[1].components) is not None:
+        if density_test(components) is not None:
             counted = counted * self._map(functionals.dense, values)
         shift = counted * xp.log(xp.asarray(self._y_scale))
-        rows = seen.reshape(len(seen), -1).any(axis=1)
         align = lambda a: a.reshape(a.shape + (1,) * (found.ndim - 1))  # noqa: E731
         found = namespace(found, seen).where(align(rows), found, 0.0)
         return found - align(shift.reshape(len(shift), -1).sum(axis=1))

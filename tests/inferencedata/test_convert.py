@@ -13,7 +13,8 @@ from support.helpers import slow
 from support.trees import KEY, X, Y, converted, deep, fitted
 
 import dgp_ppl as dgp
-from dgp_ppl import kernels, models
+from dgp_ppl import kernels, likelihoods, models
+from dgp_ppl._errors import DataError
 
 
 @pytest.fixture(scope="module")
@@ -194,6 +195,11 @@ def test_bad_arguments_are_named():
         )
     with pytest.raises(ValueError, match="wanted one of them"):
         dgp.to_inferencedata(KEY, deep, None, params, X, Y, num_prior_samples=0)
+
+    count, kw = np.arange(23.0), {"z": X[:5], "likelihood": likelihoods.PoissonLog}
+    for y, y_test in ((-count, None), (count, -count)):
+        with pytest.raises(DataError, match=r"is outside of .* PoissonLog .* 22 of 23 rows \[1,"):
+            dgp.to_inferencedata(KEY, models.svgp, None, {}, X, y, test=(X, y_test), **kw)
 
     def nothing(x):
         numpyro.sample("w", dist.Normal(0, 1))

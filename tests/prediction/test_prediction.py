@@ -14,6 +14,7 @@ from support.predictions import X_TEST, Y_TEST, components, deep
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels, likelihoods, metrics
+from dgp_ppl._errors import DataError
 from dgp_ppl.prediction import _functionals
 
 Z, N = spread(5), len(X_TEST)
@@ -222,6 +223,17 @@ def test_binomial_intervals_are_whole_numbers():
     assert np.abs(high - exact.ppf(0.95)).max() <= 1
     np.testing.assert_array_equal([low, high], np.round([low, high]))
     assert_mean(binomial.sample(KEY, 2000).astype(float), np.full(N, 1000.0))
+
+
+def test_values_out_of_the_support_have_no_density():
+    """Whole numbers are refused where they count; below positive numbers the density is 0."""
+    p = one(lambda f: dist.Binomial(2, logits=f))
+    y = np.resize([0.5, 1.0, 3.0], N)
+    words = r"log_prob: y is outside .* BinomialLogits .* rows \[0, 2, .*first 0\.5, wanted"
+    with pytest.raises(DataError, match=words):
+        p.log_prob(y)
+    assert np.isfinite(p.log_prob(y, mask=y == 1)).all()
+    assert np.isneginf(one(lambda f: dist.LogNormal(f, 1.0)).log_prob(-y)).all()
 
 
 class WithoutCdf(dist.Distribution):

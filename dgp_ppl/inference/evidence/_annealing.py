@@ -24,6 +24,7 @@ from dgp_ppl.inference.evidence._starts import start_at_guide, start_at_prior, w
 from dgp_ppl.inference.evidence._target import Arrays, Target
 from dgp_ppl.inference.evidence._weights import doubts, estimate
 from dgp_ppl.inference.guides import LayerGuide
+from dgp_ppl.inference.programs._data import check_data
 from dgp_ppl.inference.runs._summary import Summarized
 from dgp_ppl.inference.samplers import Chains
 from dgp_ppl.likelihoods._observe import as_observed
@@ -181,6 +182,7 @@ def annealed_evidence(
     if (why := why_no_evidence(guide)) is not None:
         raise TypeError(f"annealed_evidence: {why}")
     args, kwargs = call = checked_call("annealed_evidence", model, guide, args, kwargs)
+    check_data("annealed_evidence", model, call)
     with alone(), handlers.seed(rng_seed=key):
         guide.setup(*args, **kwargs)
     needed = guide if start == "guide" or guide.other_sites else None

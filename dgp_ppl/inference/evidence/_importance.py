@@ -17,6 +17,7 @@ from dgp_ppl._partition import CallArrays, Partition, alone, compiled
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference._params import checked_params
 from dgp_ppl.inference.guides import Diffusion
+from dgp_ppl.inference.programs._data import check_data
 from dgp_ppl.inference.programs._handlers import check_whole
 
 _BATCH = 32  # paths in memory
@@ -80,6 +81,7 @@ def importance_evidence(
     check_kind("importance_evidence", "guide", guide, Diffusion, wanted)
     check_count("importance_evidence", "num_paths", num_paths, 2)
     args, kwargs = call = checked_call("importance_evidence", model, guide, args, kwargs)
+    check_data("importance_evidence", model, call)
     partition, data = Partition.split(model, call)
     with alone(), handlers.seed(rng_seed=key):
         guide.setup(*args, **kwargs)

@@ -15,7 +15,7 @@ from jax.core import Tracer
 from numpyro import handlers
 
 from dgp_ppl._checks import bad_rows, warn_if_blurred
-from dgp_ppl._errors import DataError
+from dgp_ppl._errors import DataError, one_line
 from dgp_ppl._partition import (
     Call,
     CallArrays,
@@ -44,13 +44,14 @@ _FILL_IN = (
 )
 
 
-def check_data(caller: str, model: Model, call: Call) -> tuple[Call, Sites]:
+def check_data(caller: str, model: Model, call: Call, *, fitted: bool = True) -> tuple[Call, Sites]:
     """Check the values that a model observes, as far as they are its arguments as they are.
 
     The model runs once, on shapes, so nothing is computed but the comparison of the data with the
     supports. Where that does not decide, a second run computes densities of `observe` at many f.
     Values that the model computes are left to `explain_data`. A `DataError` says what is NaN, out
-    of the support or without a density for any f, where no mask leaves it out.
+    of the support or without a density for any f, where no mask leaves it out. If nothing is
+    `fitted`, the model may lack data, and only values of discrete supports are checked.
 
     Returns the call with JAX's arrays, and the sites of the model, which observe these arrays. Each
     plate has all rows, or the rows of the minibatch at hand.
@@ -69,7 +70,7 @@ def check_data(caller: str, model: Model, call: Call) -> tuple[Call, Sites]:
         _refuse_row_sites(caller, sites, "Rows")
     for name, site in sites.items():
         unseen = site["type"] == "sample" and not site["is_observed"]
-        if unseen and isinstance(site["fn"], Observed):
+        if fitted and unseen and isinstance(site["fn"], Observed):
             raise ValueError(
                 f"{caller}: site {name!r} of dgp_ppl.observe has no data, wanted an array for the "
                 "model's argument that it observes, which is None"
@@ -86,6 +87,8 @@ def check_data(caller: str, model: Model, call: Call) -> tuple[Call, Sites]:
     undecided = {}
     for what, site in _observed_arguments(model, call, sites):
         fn, value = site["fn"], site["value"]
+        if not (fitted or fn.support.is_discrete):
+            continue
         wanted = fn.shape() if isinstance(fn, Observed) else value.shape
         if value.shape != wanted:
             hint = "; pass y[:, 0]" if value.shape == (*wanted, 1) else ""
@@ -253,26 +256,39 @@ def _check_values(
     seen = _over(seen, y)
     if y.dtype.kind == "f" and (bad := np.isnan(y) & seen).any():
         raise DataError(f"{caller}: {what} is NaN in {bad_rows(bad, numbers)}: {_REMEDY}")
-    support = fn.support
-    while hasattr(support, "base_constraint"):
-        support = support.base_constraint
+    support = _entry_support(fn)
     bounds = jax.tree.leaves(vars(support)) if hasattr(support, "__dict__") else []
     if support.event_dim or any(isinstance(a, Tracer) for a in bounds):
         return False  # a support that params determine, or of rows as a whole
     inside = np.broadcast_to(np.asarray(support(y)), y.shape)
     if (bad := ~inside & seen).any():
-        first = y[tuple(np.argwhere(bad)[0])]
-        raise DataError(
-            f"{caller}: {what} is outside of the support of {_name(fn)} ({support}) in "
-            f"{bad_rows(bad, numbers)}, first {first.item()!r}, wanted values of the support; take "
-            f"another likelihood, or {_REMEDY}"
-        )
+        raise off_support(caller, what, fn, bad, y, numbers)
     if support.is_discrete:
         return True
     y = y.astype(np.result_type(y, np.float32))
     near = (np.asarray(support(np.nextafter(y, y.dtype.type(a)))) for a in (-np.inf, np.inf))
     known = type(_inner(fn)).__module__.split(".")[0] in ("numpyro", "dgp_ppl")
     return known and all((inside | ~seen).all() for inside in near)
+
+
+def off_support(
+    caller: str, what: str, fn: Any, bad: np.ndarray, y: Any, numbers: np.ndarray | None = None,
+    remedy: str = _REMEDY,
+) -> DataError:  # fmt: skip
+    """Return the error for rows of y, or entries, that are outside of the support."""
+    first = y[tuple(np.argwhere(bad)[0])].tolist()
+    return DataError(
+        f"{caller}: {what} is outside of the support of {_name(fn)} "
+        f"({one_line(_entry_support(fn))}) in {bad_rows(bad, numbers)}, first {first!r}, wanted "
+        f"values of the support; take another likelihood, or {remedy}"
+    )
+
+
+def _entry_support(fn: Any) -> Any:
+    support = fn.support
+    while hasattr(support, "base_constraint"):
+        support = support.base_constraint
+    return support
 
 
 def _on_device(call: Call) -> Call:

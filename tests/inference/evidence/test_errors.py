@@ -10,6 +10,8 @@ from support.helpers import KEY, assert_errors, one_layer, regression
 from support.tiny import TINY, X, Y, annealed, tiny
 
 import dgp_ppl as dgp
+from dgp_ppl.likelihoods import PoissonLog
+from dgp_ppl.models import svgp
 
 ROWS = regression(rows=20)
 DATA = jnp.asarray(X, float), jnp.asarray(Y, float)
@@ -34,6 +36,10 @@ def test_errors_name_the_argument_and_the_cure():
         (
             lambda: annealed(tiny, GUIDE, TINY | {"l2.v.loc": jnp.full((1, 1), 1e30)}, *DATA),
             "finite at no draw .* or start elsewhere",
+        ),
+        (
+            lambda: annealed(svgp, dgp.MeanField(svgp), {}, *ROWS, z=x, likelihood=PoissonLog),
+            "annealed_evidence: argument 'y', .* is outside of the support of PoissonLog",
         ),
         (lambda: annealed(tiny, print, TINY, *DATA), "TypeError: .*guide is print, wanted MeanF"),
         (
