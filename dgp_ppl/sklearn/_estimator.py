@@ -213,6 +213,8 @@ class DeepGPEstimator(BaseEstimator):
                     "a OneHotEncoder in front, in a ColumnTransformer and a Pipeline, or make "
                     "inputs of the frame by dgp_ppl.datasets.Preprocessor"
                 )
+            elif "NA is ambiguous" in text:  # pandas' missing value
+                text = "y has missing values (NA), wanted one in each row; leave these rows out"
             elif "feature names" in text:
                 raise
             raise ValueError(f"{caller}: {' '.join(text.split())}") from error

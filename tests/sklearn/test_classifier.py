@@ -1,6 +1,7 @@
 """`DeepGPClassifier`: the fit of `compare`, classes of any type, and errors."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score
@@ -50,6 +51,7 @@ def test_errors():
     for options, y, message in (
         ({}, ["a"] * len(X), "y has one class, 'a', wanted at least two"),
         ({}, np.array(["a", None] * 6, object), "y has classes that cannot be sorted .*None"),
+        ({}, pd.array(["a", pd.NA] * 6, dtype="string"), "y has missing values"),
         ({}, X[:, 0], "Unknown label type: continuous"),
         ({}, np.zeros((len(X), 2)), "y should be a 1d array"),
         ({"method": "sgpr"}, X[:, 0] > 0, "'sgpr', which needs Gaussian noise, wanted one of"),
