@@ -216,7 +216,7 @@ class _Moments:
     """Mean and sd of columns without NaN, of blocks of rows (Chan, Golub and LeVeque 1983)."""
 
     def __init__(self) -> None:
-        self.count = self.mean = self.squares = np.zeros(())
+        self.count = self.mean = self.spread = np.zeros(())
         self.low, self.high = np.array(np.inf), np.array(-np.inf)
 
     def add(self, a: np.ndarray) -> None:
@@ -232,7 +232,11 @@ class _Moments:
         total = self.count + count
         shift = mean - self.mean
         share = count / np.maximum(total, 1)
-        self.squares = self.squares + np.square(off).sum(axis=0) + shift**2 * self.count * share
+        # Squares of numbers such as 1e-170 would be 0.
+        width = np.abs(off).max(axis=0)
+        spread = width * np.sqrt(np.square(off / np.where(width > 0, width, 1.0)).sum(axis=0))
+        apart = np.abs(shift) * np.sqrt(self.count * share)
+        self.spread = np.hypot(np.hypot(self.spread, spread), apart)
         self.mean = self.mean + shift * share
         self.low = np.minimum(self.low, np.where(seen, a, np.inf).min(axis=0))
         self.high = np.maximum(self.high, np.where(seen, a, -np.inf).max(axis=0))
@@ -240,6 +244,6 @@ class _Moments:
 
     def loc_and_scale(self) -> tuple[np.ndarray, np.ndarray]:
         """Return mean and standard deviation; 1 for columns constant up to rounding."""
-        scale = np.sqrt(self.squares / np.maximum(self.count, 1))
+        scale = self.spread / np.sqrt(np.maximum(self.count, 1))
         largest = np.maximum(np.abs(self.low), np.abs(self.high))
         return self.mean, np.where(self.high - self.low <= _ROUNDING * largest, 1.0, scale)

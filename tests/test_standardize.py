@@ -38,6 +38,11 @@ def test_a_small_spread_about_a_large_mean_is_no_constant():
     assert Standardizer.fit(steps[:, None]).x_scale == 1.0
 
 
+def test_spreads_whose_squares_are_zero():
+    found = Standardizer.fit(X, 1e-170 * X[:, 0])
+    np.testing.assert_allclose(found.y_scale, 1e-170 * X[:, 0].std(), rtol=1e-12)
+
+
 def test_a_large_shift_costs_no_digits():
     """The arithmetic is in float64 until the data have unit scale."""
     shifted = Standardizer.fit(X + 1e6, X[:, 0] - 1e6)
