@@ -14,6 +14,7 @@ import numpy as np
 
 from dgp_ppl.inferencedata._loo_bias import stored_correction, warn_about_bias
 
+_EQUAL = 1e-3  # nats within which log-likelihoods give equal weights
 _MIN_DRAWS = 25  # so that the tail, a fifth of them, has the 5 that a Pareto fit needs
 
 
@@ -34,7 +35,8 @@ def loo(tree: Any, var_name: str | None = None, *, correct: bool = False) -> Any
 
     Returns:
         ArviZ's ``ELPDData``: ``elpd`` in nats, ``se``, ``p``, and for each row ``elpd_i`` and
-        ``pareto_k``.
+        ``pareto_k``. Of rows most of whose draws tie, the weights are not smoothed, and k is 0 if
+        they are equal, else infinite.
 
     Raises:
         ValueError: if the tree has no log-likelihood or fewer than 25 draws, or `correct` finds no
@@ -85,7 +87,24 @@ def loo(tree: Any, var_name: str | None = None, *, correct: bool = False) -> Any
     tree["log_likelihood"] = xarray.DataTree(group)
     statistics: Any = arviz_stats  # typed lazily
     if not correct:
-        result = statistics.loo(tree, var_name=name, pointwise=True)
+        given: dict[str, Any] = {"var_name": name, "pointwise": True}
+        log_p, draws = group[name], ("chain", "draw")
+        steps = np.diff(np.sort(log_p.values.reshape(num, -1), axis=0), axis=0) > 0
+        tied = log_p[0, 0].copy(data=(steps.sum(axis=0) < num / 2).reshape(log_p.shape[2:]))
+        if tied.any():  # as where log p rounds to 0: no Pareto distribution fits the weights 1 / p
+            ramp = np.linspace(0.0, 1.0, num).reshape(log_p.shape[:2])
+            group[name] = log_p.where(~tied, xarray.DataArray(ramp, dims=draws))
+            others = tree.copy()
+            others["log_likelihood"] = xarray.DataTree(group)
+            with warnings.catch_warnings(action="ignore"):
+                fit = statistics.loo(others, **given)
+            low, high = log_p.min(draws), log_p.max(draws)
+            plain = low - log_p - np.log(np.exp(low - log_p).sum(draws))
+            given["log_weights"] = fit.log_weights.where(~tied, plain)
+            given["pareto_k"] = fit.pareto_k.where(
+                ~tied, xarray.where(high - low < _EQUAL, 0, np.inf)
+            )
+        result = statistics.loo(tree, **given)
         # p is log p(y | y) - elpd. The correction is of elpd alone, but shifts both.
         result.p -= float(correction.sum())
         warn_about_bias(raw, name, float(result.se))

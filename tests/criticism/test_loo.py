@@ -94,6 +94,17 @@ def attributed(**attributes):
     return tree
 
 
+def test_rows_whose_draws_tie():
+    """As those of a confident classifier: LOO is by weights 1 / p there."""
+    log_p = np.random.default_rng(0).normal(-1, 0.1, (1, 500, 4))
+    log_p[..., 1], log_p[..., 2], log_p[0, 20:, 3] = 0, -0.2, 0
+    tree = from_dict({"posterior": {"a": log_p[..., 0]}, "log_likelihood": {"y": log_p}})
+    with pytest.warns(UserWarning, match="shape parameter of Pareto"):
+        found = criticism.loo(tree)
+    np.testing.assert_allclose(found.elpd_i, -np.log(np.exp(-log_p[0]).mean(axis=0)), atol=2e-3)
+    assert (found.pareto_k.values > 0.7).tolist() == [False, False, False, True]
+
+
 def test_biases_of_the_log_likelihood_are_told():
     noisy = {"hidden_noise": "integrated", "latent_rows": "none", "passes": 10}
     cases = [
