@@ -32,6 +32,7 @@ from .comparison import (
 from .core import (
     Grid as Grid,
     Marginals as Marginals,
+    NearRows as NearRows,
     RandomFunction as RandomFunction,
     function_draws as function_draws,
     gp as gp,
@@ -86,6 +87,7 @@ from .inferencedata import (
 )
 from .likelihoods import (
     BernoulliProbit as BernoulliProbit,
+    local as local,
     observe as observe,
 )
 from .persistence import (

@@ -14,9 +14,10 @@ from dgp_ppl.core._inducing import (
 )
 from dgp_ppl.core._marginals import Marginals
 from dgp_ppl.core._minibatch import minibatch
+from dgp_ppl.core._near import NearRows
 
 __all__ = [
     "AbstractInducing", "DiagonalInducing", "FullInducing", "Grid", "Handover", "LayerSite",
-    "Marginals", "RandomFunction", "SharedInducing", "TransportInducing", "function_draws", "gp",
-    "guide_site", "minibatch",
+    "Marginals", "NearRows", "RandomFunction", "SharedInducing", "TransportInducing",
+    "function_draws", "gp", "guide_site", "minibatch",
 ]  # fmt: skip

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, get_args
 
 import equinox as eqx
@@ -293,11 +294,15 @@ class RandomFunction:
             )
         return noise if own is shape else jnp.moveaxis(noise, 1, 0).reshape(shape)
 
-    def joint(self, x: Inputs) -> tuple[Outputs, Float[Array, "P N N"]]:
-        """Return mean [N, P] and covariance [P, N, N] of the function at x."""
+    def joint(self, x: Inputs, block: int | None = None) -> tuple[Outputs, Array]:
+        """Return mean [N, P] and covariance [P, N, N] of the function at x.
+
+        With a `block` the covariance is within blocks of so many rows, [N / B, P, B, B].
+        """
         x = self._arrive(x)
-        mean, cov = self.sparse.joint(self.inducing, x)
-        return self.mean(x) + mean, cov
+        of = partial(self.sparse.joint, self.inducing)
+        mean, cov = of(x) if block is None else jax.vmap(of)(x.reshape(-1, block, x.shape[1]))
+        return self.mean(x) + mean.reshape(len(x), self.out), cov
 
     def path(self, key: PRNGKey, num_features: int = 2000) -> Callable[[Inputs], Outputs]:
         """Draw one whole function: a deterministic function [N, D] -> [N, P].

@@ -21,6 +21,7 @@ from numpyro.primitives import Messenger
 from dgp_ppl._checks import as_array, check_count
 from dgp_ppl._partition import Streamed
 from dgp_ppl._typing import AnyArray, PRNGKey
+from dgp_ppl.core._near import NearRows
 
 __all__ = [
     "minibatch", "padded", "real_rows", "recorded", "rows_on", "stratified", "stratified_rows",
@@ -122,6 +123,21 @@ class stratified(Messenger):  # noqa: N801 - a handler, named as NumPyro's are
         return rows
 
 
+class _in_runs(stratified):  # noqa: N801 - a handler
+    """Handler that draws runs of rows that follow each other in an order, as `NearRows` has it."""
+
+    def __init__(self, order: Any, run: int) -> None:
+        super().__init__()
+        self.order, self.run = jnp.asarray(order), run
+
+    def _draw(self, size: int, subsample_size: int, rng_key: PRNGKey | None = None) -> Array:
+        # A run starts at any row, and goes on at the first row behind the last: so all rows are
+        # equally likely.
+        starts = super()._draw(size, subsample_size // self.run, rng_key)
+        self.drawn = None
+        return self.order[((starts[:, None] + jnp.arange(self.run)[None]) % size).ravel()]
+
+
 class whole_plates(Messenger):  # noqa: N801 - a handler, named as NumPyro's are
     """Handler that makes every plate take all of its rows, in order, without subsampling.
 
@@ -220,7 +236,10 @@ def _taken(array: Array, rows: Int[Array, " B"], drawn: Array | None) -> Array:
 
 @contextlib.contextmanager
 def minibatch(
-    *arrays: AnyArray | Streamed | None, batch_size: int | None = None, name: str = "data"
+    *arrays: AnyArray | Streamed | None,
+    batch_size: int | None = None,
+    name: str = "data",
+    near: NearRows | None = None,
 ) -> Iterator[Any]:
     """Enter a data plate with a minibatch of the same random rows of all arrays.
 
@@ -241,6 +260,8 @@ def minibatch(
         batch_size: number of rows B of a minibatch. None, or any number from N up, takes all rows
             in order.
         name: name of the plate.
+        near: take blocks of near rows, in the order of these rows; see `local`. The last block of
+            all rows may be smaller, and a minibatch has whole blocks only.
 
     Yields:
         The rows, a tuple with one entry per array, or the rows themselves for a single array.
@@ -277,6 +298,11 @@ def minibatch(
     streamed = next((a for a in arrays if isinstance(a, Streamed)), None)
     num_real = context.num_real
     handler = stratified(num_real) if streamed is None else _rows_at_hand(streamed.numbers)
+    if near is not None:
+        _check_near(near, size, streamed, num_real)
+        handler = _in_runs(near.order, near.block)
+        if subsample is not None:
+            subsample = max(1, subsample // near.block) * near.block
     if streamed is not None:
         _check_rows(len(streamed.rows), batch_size)
     with handler:
@@ -292,6 +318,8 @@ def minibatch(
                 return a.rows
             # JAX's arrays: a model may take rows of them by traced numbers.
             a = a if a is None else jnp.asarray(a)
+            if whole and near is not None and a is not None:
+                return _take(a, jnp.asarray(near.order))
             return a if a is None or whole else _taken(a, rows, drawn)
 
         taken = tuple(map(taken_from, arrays))
@@ -302,6 +330,20 @@ def minibatch(
                     within.enter_context(handlers.scale(scale=share))
                 within.enter_context(_with_context(real=jnp.asarray(rows) < num_real))
             yield taken[0] if len(taken) == 1 else taken
+
+
+def _check_near(near: NearRows, size: int, streamed: Any, num_real: Any) -> None:
+    """Raise unless the rows at hand are all the rows that were sorted."""
+    if streamed is not None:
+        raise TypeError(
+            "minibatch: near is given, and the arrays come from a source, wanted arrays: load the "
+            "rows, or leave out near"
+        )
+    if len(near.order) != size or num_real is not None:
+        raise ValueError(
+            f"minibatch: near has {len(near.order)} rows and the arrays {size}, wanted the "
+            "NearRows of these arrays"
+        )
 
 
 def _check_rows(read: int, wanted: int | None) -> None:

@@ -8,9 +8,9 @@ import numpyro
 from jaxtyping import Array
 
 from dgp_ppl._typing import AnyArray, InducingInputs, Inputs
-from dgp_ppl.core import minibatch
+from dgp_ppl.core import NearRows, RandomFunction, minibatch
 from dgp_ppl.kernels import SquaredExponential
-from dgp_ppl.likelihoods import Likelihood, observe
+from dgp_ppl.likelihoods import Likelihood, local as make_local, observe
 from dgp_ppl.linalg._products import as_float
 from dgp_ppl.models._stack import KernelMaker, MeanFunction, likelihood_or_gaussian, make_stack
 
@@ -31,6 +31,7 @@ def deep_gp(
     noise: float = 0.3,
     skip: bool = False,
     features: FeatureMaker | None = None,
+    local: NearRows | None = None,
     batch_size: int | None = None,
 ) -> None:
     """A deep Gaussian process: sparse GP layers ``l1`` ... ``lL``, then a likelihood.
@@ -76,6 +77,9 @@ def deep_gp(
             "features" of its params (deep kernel learning, Wilson et al. 2016). For example,
             ``lambda name: jax.vmap(numpyro.contrib.module.eqx_module(name, net))`` trains an
             equinox network with the rest.
+        local: the training rows, ``dgp.NearRows(x, y)``, for a rough process of x beside the deep
+            one, with the params ``g.variance`` and ``g.lengthscale``; see `dgp_ppl.local`. Pass the
+            same rows to `fit` and `predict`. It needs one output and Gaussian noise.
         batch_size: number of rows of a minibatch; None takes all.
 
     Raises:
@@ -84,13 +88,27 @@ def deep_gp(
 
     Source: Salimbeni & Deisenroth (2017), section 3.
     """
-    layers = make_stack("deep_gp", z, mean, out, kernel, share_kernel, skip)
+    hidden, last = make_stack("deep_gp", z, mean, out, kernel, share_kernel, skip)
+    if local is not None and (likelihood is not None or out != 1):
+        raise ValueError(
+            f"deep_gp: local is given, with out={out} and likelihood {likelihood!r}, wanted one "
+            "output and Gaussian noise: leave out local, or both"
+        )
+    g = None if local is None else make_local("g", local)
     likelihood = likelihood_or_gaussian("deep_gp", likelihood, noise, out)
     # Outside the plate: NumPyro would make a param per row inside it.
     feature_map = None if features is None else features("features")
-    with minibatch(x, y, batch_size=batch_size) as (x, y):
-        x = x if feature_map is None else feature_map(as_float(x))
-        numpyro.sample("y", observe(layers(x), likelihood), obs=y)
+
+    def through(x: AnyArray, draw: Callable[[RandomFunction, Array], Array]) -> Array:
+        return hidden(x if feature_map is None else feature_map(as_float(x)), draw)
+
+    near = None if y is None else local
+    with minibatch(x, y, batch_size=batch_size, near=near) as (x, y):
+        if g is None:
+            y_given_f = observe(last(through(x, RandomFunction.sample)), likelihood)
+        else:
+            y_given_f = g.observe(last, x, y, likelihood.keywords["noise"], through)
+        numpyro.sample("y", y_given_f, obs=y)
 
 
 def svgp(

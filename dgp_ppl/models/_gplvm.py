@@ -89,9 +89,10 @@ def gplvm(
             f"gplvm: z has {[a.shape for a in z]} for {known} known inputs; wanted more than "
             f"{known} columns in the first, the additional ones for the latent inputs"
         )
-    layers = make_stack("gplvm", z, mean, out, kernel, share_kernel)
+    hidden, last = make_stack("gplvm", z, mean, out, kernel, share_kernel)
     likelihood = likelihood_or_gaussian("gplvm", likelihood, noise, out)
     with minibatch(x, y, seen, batch_size=batch_size) as (x, y, seen):
         w: Any = numpyro.sample("latent", dist.Normal(0, 1).expand([num]).to_event(1))
         inputs = w if x is None else jnp.concatenate([as_float(x), w], axis=1)
-        numpyro.sample("y", observe(layers(inputs), likelihood, mask=seen), obs=y)
+        f = last(hidden(inputs, RandomFunction.sample))
+        numpyro.sample("y", observe(f, likelihood, mask=seen), obs=y)

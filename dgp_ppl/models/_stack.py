@@ -17,10 +17,11 @@ from jaxtyping import Array
 from dgp_ppl import means
 from dgp_ppl._checks import check_count, check_flags
 from dgp_ppl._typing import AnyArray, InducingInputs, Inputs
-from dgp_ppl.core import Marginals, gp
+from dgp_ppl.core import RandomFunction, gp
 from dgp_ppl.kernels import Covariance, Kernel, PerOutput
 from dgp_ppl.kernels._scaled import start_value
 from dgp_ppl.likelihoods import Likelihood
+from dgp_ppl.likelihoods._local import Propagate
 from dgp_ppl.linalg._products import as_float
 
 KernelMaker = Callable[..., Covariance]
@@ -40,11 +41,11 @@ def make_stack(
     model: str, z: Sequence[AnyArray], mean: Sequence[MeanFunction] | None, out: int,
     kernel: KernelMaker | Sequence[KernelMaker], share_kernel: bool | None = None,
     skip: bool = False,
-) -> Callable[[Inputs], Marginals]:  # fmt: skip
+) -> tuple[Propagate, RandomFunction]:  # fmt: skip
     """Make the layers ``l1`` ... ``lL`` of a model, the name of which errors mention.
 
-    See `models.deep_gp` for the other arguments. The result draws the hidden layers at x, [N, D],
-    and returns the marginals of the last layer, [N, P].
+    See `models.deep_gp` for the other arguments. Returns the hidden layers, as a function of x,
+    [N, D], and of a way to go through a layer; and the last layer.
     """
     check_inducing(model, z)
     check_count(model, "out", out)
@@ -87,14 +88,14 @@ def make_stack(
         covariance = maker(f"l{l}", z_l.shape[-1], **options)
         layers.append(gp(f"l{l}", covariance, inducing, out=width, mean=mean_l))
 
-    def stack(x: Inputs) -> Marginals:
+    def hidden(x: Inputs, draw: Callable[[RandomFunction, Array], Array]) -> Array:
         h = x
         for layer in layers[:-1]:
-            h = layer.sample(h)
+            h = draw(layer, h)
             h = jnp.concatenate([h, x], axis=1) if skip else h
-        return layers[-1](h)
+        return h
 
-    return stack
+    return hidden, layers[-1]
 
 
 def check_inducing(model: str, z: Any) -> None:

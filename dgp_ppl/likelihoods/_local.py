@@ -1,0 +1,177 @@
+"""A rough process that remembers the rows: y = f(x) + g(x) + noise, with g integrated out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jax import lax
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+from numpyro.distributions import constraints
+
+from dgp_ppl._checks import check_kind
+from dgp_ppl._typing import AnyArray, Inputs
+from dgp_ppl.core import Marginals, NearRows, RandomFunction
+from dgp_ppl.kernels import Matern12
+from dgp_ppl.likelihoods._observe import observe
+from dgp_ppl.linalg import factorise
+from dgp_ppl.linalg._products import matmul
+
+_AT_ONCE = 128  # rows whose neighbours are found together
+
+Propagate = Callable[[Inputs, Callable[[RandomFunction, Array], Array]], Array]
+"""A function from x and a way to go through a layer to the inputs of the last layer."""
+
+
+class LocalProcess:
+    """A rough process g(x) beside a sparse f(x): of g the posterior uses the rows. See `local`."""
+
+    def __init__(self, kernel: Any, near: NearRows) -> None:
+        self.kernel, self.near = kernel, near
+
+    def observe(
+        self,
+        f: RandomFunction,
+        x: Inputs,
+        y: AnyArray | None,
+        noise: ArrayLike,
+        hidden: Propagate = lambda x, draw: x,
+    ) -> dist.Distribution:
+        """Return the distribution of y = f(h(x)) + g(x) + noise; see `local`.
+
+        Args:
+            f: the last layer, of one output.
+            x: inputs, [N, D], of ``minibatch(x, y, near=near)``.
+            y: targets, [N]; None to predict at x given the rows of `near`.
+            noise: standard deviation of the noise, [].
+            hidden: the layers before, h(x): for layers f1 and f2 ``lambda x, draw: draw(f2,
+                draw(f1, x))``. Predictions also call it with the means of the layers.
+        """
+        h = hidden(x, RandomFunction.sample)
+        if y is None:
+            mean, var = self._given_rows(f, x, noise, hidden)
+            given = f(h) + Marginals(mean[:, None], var[:, None])
+            return observe(given, lambda f: dist.Normal(f, noise))
+        size = min(self.near.block, len(x))
+        pad = -len(x) % size
+        blocks = lambda a: jnp.pad(a, [(0, pad)] + [(0, 0)] * (a.ndim - 1), mode="edge")  # noqa: E731
+        mean, cov = f.joint(blocks(h), size)
+        rough = jax.vmap(lambda a: self.kernel(a, a))(blocks(x).reshape(-1, size, x.shape[1]))
+        # Rows of padding are independent of the others, with noise alone.
+        real = (jnp.arange(len(mean)) < len(x)).reshape(-1, size)
+        both = real[:, :, None] & real[:, None, :]
+        cov, rough = jnp.where(both, cov[:, 0], 0.0), jnp.where(both, rough, 0.0)
+        noisy = rough + jnp.square(noise) * jnp.eye(size, dtype=rough.dtype)[None]
+        return InBlocks(mean[: len(x), 0], cov, noisy, f.guided)
+
+    def _given_rows(
+        self, f: RandomFunction, x: Inputs, noise: ArrayLike, hidden: Propagate
+    ) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
+        """Return mean and variance of g at x given the residuals of the nearest rows.
+
+        Their f is taken at its mean, layer by layer. So f and g are independent given the rows,
+        which makes the variances of their sum somewhat too large.
+        """
+        near, kernel, num = self.near, self.kernel, self.near.neighbours
+        average = lambda layer, h: layer(h).mean  # noqa: E731
+        residual = lambda x, y: y - average(f, hidden(x, average))[:, 0]  # noqa: E731
+        scaled, all_at_once = near.x / kernel.lengthscale, len(near.x) <= num * len(x)
+        residuals = residual(near.x, near.y) if all_at_once else None
+
+        def nearest(row: Array) -> Array:
+            square = jnp.sum(jnp.square(scaled - (row / kernel.lengthscale)[None]), axis=1)
+            return lax.top_k(-square, num)[1]
+
+        index = lax.map(nearest, x, batch_size=_AT_ONCE)
+        if residuals is None:
+            rows = index.ravel()
+            r = residual(near.x[rows], near.y[rows]).reshape(index.shape)
+        else:
+            r = residuals[index]
+
+        def one(args: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+            row, places, r = args
+            known = near.x[places]
+            K = kernel(known, known) + jnp.square(noise) * jnp.eye(num, dtype=known.dtype)
+            # Column one is L⁻¹ k(known, row), column two L⁻¹ r.
+            both = jnp.stack([kernel(known, row[None])[:, 0], r], axis=1)
+            a, e = matmul(factorise(K, jitter=0.0).inverse, both).T
+            return jnp.sum(a * e), kernel(row[None])[0] - jnp.sum(jnp.square(a))
+
+        mean, var = lax.map(one, (x, index, r), batch_size=_AT_ONCE)
+        return mean, jnp.maximum(var, 0.0)
+
+
+def local(name: str, near: NearRows, kernel: Callable[..., Any] = Matern12.learned) -> LocalProcess:
+    """Make a rough process g whose posterior uses near rows, all of them, beside a sparse f.
+
+    ::
+
+        g = dgp.local("g", near)  # near = dgp.NearRows(x, y)
+        with dgp.minibatch(x, y, batch_size=batch_size, near=near) as (x, y):
+            numpyro.sample("y", g.observe(f, x, y, noise), obs=y)
+
+    Inducing inputs smooth away what only the nearest rows know. Of g no inducing inputs are needed:
+    it is integrated out, jointly with the noise, within each block of near rows. Under a guide the
+    log density of ``y`` is E[log p(y | f)], over the joint q(f) of the last layer in the block;
+    without one it is log E[p(y | f)]. A prediction adds g given the residuals of the nearest rows.
+
+    Args:
+        name: prefix of the params of g's kernel.
+        near: the training rows.
+        kernel: makes the kernel from its name and number of inputs; a stationary one.
+
+    Source: Snelson & Ghahramani (2007), "Local and global sparse Gaussian process approximations",
+    for blocks; Vecchia (1988) for predictions from near rows.
+    """
+    check_kind("local", "near", near, NearRows, "NearRows(x, y) of the training rows")
+    return LocalProcess(kernel(name, near.x.shape[1], variance=_SHARE), near)
+
+
+_SHARE = 0.05  # of the variance of standardized targets: where g's prior variance starts
+
+
+class InBlocks(dist.Distribution):
+    """Rows y = f + e with e ~ N(0, K) in each block; the terms of a row are given the rows before.
+
+    Args:
+        mean: mean of f, [N].
+        cov: covariance of f in each block, [R, B, B].
+        noisy: K, [R, B, B]; the last block may have rows of padding.
+        guided: whether the log density is E[log p(y | f)], or log E[p(y | f)].
+    """
+
+    support: Any = constraints.real
+    pytree_data_fields = ("mean_of_f", "cov", "noisy")
+    pytree_aux_fields = ("guided",)
+
+    def __init__(self, mean: Array, cov: Array, noisy: Array, guided: bool) -> None:
+        self.mean_of_f, self.cov, self.noisy, self.guided = mean, cov, noisy, guided
+        super().__init__(mean.shape, ())
+
+    def log_prob(self, value: Float[Array, " N"]) -> Float[Array, " N"]:
+        size = self.noisy.shape[-1]
+        if value.shape != self.batch_shape:
+            raise ValueError(f"local: y has shape {value.shape}, wanted {self.batch_shape}")
+        r = jnp.pad(value - self.mean_of_f, (0, -len(value) % size)).reshape(-1, size)
+        K = self.noisy if self.guided else self.noisy + self.cov
+        factor = jax.vmap(lambda K: factorise(K, jitter=0.0))(K)
+        fit = jnp.square(jax.vmap(matmul)(factor.inverse, r))
+        if self.guided:  # E[r r'] = E r E r' + cov
+            through = jax.vmap(matmul)(factor.inverse, self.cov)
+            fit = fit + jnp.sum(through * factor.inverse, axis=2)
+        log_det = jnp.log(jnp.diagonal(factor.lower, axis1=1, axis2=2))
+        return (-0.5 * jnp.log(2 * jnp.pi) - log_det - 0.5 * fit).ravel()[: len(value)]
+
+    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Array:
+        size = self.noisy.shape[-1]
+        noise = jax.random.normal(key, (*sample_shape, *self.noisy.shape[:-1]))
+        root = jax.vmap(lambda K: factorise(K, jitter=0.0).lower)(self.noisy + self.cov)
+        e = jnp.einsum("rij,...rj->...ri", root, noise, precision=lax.Precision.HIGHEST)
+        return (
+            self.mean_of_f + e.reshape(*sample_shape, len(root) * size)[..., : len(self.mean_of_f)]
+        )
