@@ -18,7 +18,7 @@ from jaxtyping import Array, Int
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
-from dgp_ppl._checks import as_array, check_count
+from dgp_ppl._checks import as_array, check_count, is_traced
 from dgp_ppl._partition import Streamed
 from dgp_ppl._typing import AnyArray, PRNGKey
 from dgp_ppl.core._near import NearRows
@@ -260,8 +260,7 @@ def minibatch(
         batch_size: number of rows B of a minibatch. None, or any number from N up, takes all rows
             in order.
         name: name of the plate.
-        near: take blocks of near rows, in the order of these rows; see `local`. The last block of
-            all rows may be smaller, and a minibatch has whole blocks only.
+        near: these rows, sorted: a minibatch then has blocks of near rows; see `local`.
 
     Yields:
         The rows, a tuple with one entry per array, or the rows themselves for a single array.
@@ -299,7 +298,7 @@ def minibatch(
     num_real = context.num_real
     handler = stratified(num_real) if streamed is None else _rows_at_hand(streamed.numbers)
     if near is not None:
-        _check_near(near, size, streamed, num_real)
+        _check_near(near, arrays, size, num_real)
         handler = _in_runs(near.order, near.block)
         if subsample is not None:
             subsample = max(1, subsample // near.block) * near.block
@@ -318,8 +317,6 @@ def minibatch(
                 return a.rows
             # JAX's arrays: a model may take rows of them by traced numbers.
             a = a if a is None else jnp.asarray(a)
-            if whole and near is not None and a is not None:
-                return _take(a, jnp.asarray(near.order))
             return a if a is None or whole else _taken(a, rows, drawn)
 
         taken = tuple(map(taken_from, arrays))
@@ -332,18 +329,21 @@ def minibatch(
             yield taken[0] if len(taken) == 1 else taken
 
 
-def _check_near(near: NearRows, size: int, streamed: Any, num_real: Any) -> None:
+def _check_near(near: NearRows, arrays: Any, size: int, num_real: Any) -> None:
     """Raise unless the rows at hand are all the rows that were sorted."""
-    if streamed is not None:
+    if any(isinstance(a, Streamed) for a in arrays):
         raise TypeError(
             "minibatch: near is given, and the arrays come from a source, wanted arrays: load the "
             "rows, or leave out near"
         )
-    if len(near.order) != size or num_real is not None:
-        raise ValueError(
-            f"minibatch: near has {len(near.order)} rows and the arrays {size}, wanted the "
-            "NearRows of these arrays"
-        )
+    found = f"near has {len(near.order)} rows and the arrays {size}"
+    is_same = len(near.order) == size and num_real is None
+    for array, own in zip(arrays, (near.x, near.y), strict=False):
+        if is_same and not is_traced(array, own) and jnp.shape(array) == own.shape:
+            is_same = np.array_equal(np.asarray(array, own.dtype)[near.order], np.asarray(own))
+            found = "near has other rows than the arrays"
+    if not is_same:
+        raise ValueError(f"minibatch: {found}, wanted the NearRows(x, y) of these arrays")
 
 
 def _check_rows(read: int, wanted: int | None) -> None:

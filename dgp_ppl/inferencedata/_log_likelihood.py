@@ -226,7 +226,9 @@ def _evaluate(
                 site = sites[name]
                 draws[name] = site["fn"].sample(k)
                 if site["is_observed"]:
-                    terms[name] = log_density(site["fn"], site["value"])
+                    # Rows of a `local` process depend on each other, and LOO leaves one out.
+                    density = getattr(site["fn"], "log_left_out", partial(log_density, site["fn"]))
+                    terms[name] = density(site["value"])
             return terms, draws
 
         def add_block(i: Array, found: Any) -> Any:

@@ -7,8 +7,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
-from jax import lax
+from jax import lax, random
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 from numpyro.distributions import constraints
@@ -23,7 +24,7 @@ from dgp_ppl.linalg._products import matmul
 
 _AT_ONCE = 128  # rows whose neighbours are found together
 
-Propagate = Callable[[Inputs, Callable[[RandomFunction, Array], Array]], Array]
+Propagate = Callable[[Inputs, Callable[[RandomFunction, Array], Array]], Inputs]
 """A function from x and a way to go through a layer to the inputs of the last layer."""
 
 
@@ -56,6 +57,10 @@ class LocalProcess:
             mean, var = self._given_rows(f, x, noise, hidden)
             given = f(h) + Marginals(mean[:, None], var[:, None])
             return observe(given, lambda f: dist.Normal(f, noise))
+        # All rows come as they were given, a minibatch in blocks.
+        is_whole = len(x) == len(self.near.order)
+        order = jnp.asarray(self.near.order) if is_whole else jnp.arange(len(x))
+        h, x = jnp.asarray(h)[order], jnp.asarray(x)[order]
         size = min(self.near.block, len(x))
         pad = -len(x) % size
         blocks = lambda a: jnp.pad(a, [(0, pad)] + [(0, 0)] * (a.ndim - 1), mode="edge")  # noqa: E731
@@ -66,7 +71,7 @@ class LocalProcess:
         both = real[:, :, None] & real[:, None, :]
         cov, rough = jnp.where(both, cov[:, 0], 0.0), jnp.where(both, rough, 0.0)
         noisy = rough + jnp.square(noise) * jnp.eye(size, dtype=rough.dtype)[None]
-        return InBlocks(mean[: len(x), 0], cov, noisy, f.guided)
+        return InBlocks(mean[: len(x), 0], cov, noisy, order, f.guided)
 
     def _given_rows(
         self, f: RandomFunction, x: Inputs, noise: ArrayLike, hidden: Propagate
@@ -132,6 +137,7 @@ def local(name: str, near: NearRows, kernel: Callable[..., Any] = Matern12.learn
     return LocalProcess(kernel(name, near.x.shape[1], variance=_SHARE), near)
 
 
+_HALF_LOG_2PI = 0.5 * float(np.log(2 * np.pi))
 _SHARE = 0.05  # of the variance of standardized targets: where g's prior variance starts
 
 
@@ -139,39 +145,70 @@ class InBlocks(dist.Distribution):
     """Rows y = f + e with e ~ N(0, K) in each block; the terms of a row are given the rows before.
 
     Args:
-        mean: mean of f, [N].
+        mean: mean of f, [N], in the order of the blocks, as the rest.
         cov: covariance of f in each block, [R, B, B].
         noisy: K, [R, B, B]; the last block may have rows of padding.
+        order: places of these rows in y, [N].
         guided: whether the log density is E[log p(y | f)], or log E[p(y | f)].
     """
 
     support: Any = constraints.real
-    pytree_data_fields = ("mean_of_f", "cov", "noisy")
+    pytree_data_fields = ("mean_of_f", "cov", "noisy", "order")
     pytree_aux_fields = ("guided",)
 
-    def __init__(self, mean: Array, cov: Array, noisy: Array, guided: bool) -> None:
-        self.mean_of_f, self.cov, self.noisy, self.guided = mean, cov, noisy, guided
+    def __init__(self, mean: Array, cov: Array, noisy: Array, order: Array, guided: bool) -> None:
+        self.mean_of_f, self.cov, self.noisy, self.order = mean, cov, noisy, order
+        self.guided = guided
         super().__init__(mean.shape, ())
 
     def log_prob(self, value: Float[Array, " N"]) -> Float[Array, " N"]:
-        size = self.noisy.shape[-1]
+        """Return E[log p(y | f)] under a guide and log E[p(y | f)] without one, [N] in nats."""
+        if not self.guided:
+            return self.log_density(value)
+        inverse, log_diagonal, r = self._factors(self.noisy, value)
+        fit = jnp.square(jax.vmap(matmul)(inverse, r))
+        # E[r r'] = E r E r' + cov
+        fit = fit + jnp.sum(jax.vmap(matmul)(inverse, self.cov) * inverse, axis=2)
+        return self._by_row(-_HALF_LOG_2PI - log_diagonal - 0.5 * fit)
+
+    def log_density(self, value: Float[Array, " N"]) -> Float[Array, " N"]:
+        """Return log E[p(y | f)], [N] in nats; each row given the rows before it in its block."""
+        inverse, log_diagonal, r = self._factors(self.noisy + self.cov, value)
+        fit = jnp.square(jax.vmap(matmul)(inverse, r))
+        return self._by_row(-_HALF_LOG_2PI - log_diagonal - 0.5 * fit)
+
+    def log_left_out(self, value: Float[Array, " N"]) -> Float[Array, " N"]:
+        """Return the log density of each row given all other rows of its block, [N] in nats.
+
+        Source: Bürkner, Gabry & Vehtari (2021), "Efficient leave-one-out cross-validation for
+        Bayesian non-factorized normal and Student-t models", eq. 8.
+        """
+        inverse, _, r = self._factors(self.noisy + self.cov, value)
+        precision = jnp.sum(jnp.square(inverse), axis=1)  # the diagonal of K⁻¹
+        solved = jax.vmap(lambda a, r: matmul(a.T, matmul(a, r)))(inverse, r)
+        fit = jnp.square(solved) / precision
+        return self._by_row(-_HALF_LOG_2PI + 0.5 * jnp.log(precision) - 0.5 * fit)
+
+    def _factors(self, K: Array, value: Array) -> tuple[Array, Array, Array]:
+        """Return L⁻¹, the logarithm of L's diagonal, and y less the mean, in blocks."""
         if value.shape != self.batch_shape:
             raise ValueError(f"local: y has shape {value.shape}, wanted {self.batch_shape}")
-        r = jnp.pad(value - self.mean_of_f, (0, -len(value) % size)).reshape(-1, size)
-        K = self.noisy if self.guided else self.noisy + self.cov
         factor = jax.vmap(lambda K: factorise(K, jitter=0.0))(K)
-        fit = jnp.square(jax.vmap(matmul)(factor.inverse, r))
-        if self.guided:  # E[r r'] = E r E r' + cov
-            through = jax.vmap(matmul)(factor.inverse, self.cov)
-            fit = fit + jnp.sum(through * factor.inverse, axis=2)
-        log_det = jnp.log(jnp.diagonal(factor.lower, axis1=1, axis2=2))
-        return (-0.5 * jnp.log(2 * jnp.pi) - log_det - 0.5 * fit).ravel()[: len(value)]
+        r = jnp.asarray(value)[self.order] - self.mean_of_f
+        r = jnp.pad(r, (0, -len(r) % K.shape[-1])).reshape(K.shape[:2])
+        return factor.inverse, jnp.log(jnp.diagonal(factor.lower, axis1=1, axis2=2)), r
+
+    def _by_row(self, terms: Array) -> Array:
+        rows = terms.ravel()[: len(self.order)]
+        return jnp.zeros_like(rows).at[self.order].set(rows)
 
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Array:
-        size = self.noisy.shape[-1]
-        noise = jax.random.normal(key, (*sample_shape, *self.noisy.shape[:-1]))
+        """Draw y, sample_shape + [N]."""
         root = jax.vmap(lambda K: factorise(K, jitter=0.0).lower)(self.noisy + self.cov)
-        e = jnp.einsum("rij,...rj->...ri", root, noise, precision=lax.Precision.HIGHEST)
-        return (
-            self.mean_of_f + e.reshape(*sample_shape, len(root) * size)[..., : len(self.mean_of_f)]
-        )
+
+        def one(key: Any) -> Array:
+            e = jax.vmap(matmul)(root, random.normal(key, root.shape[:2], root.dtype))
+            return self._by_row(self.mean_of_f + e.ravel()[: len(self.order)])
+
+        keys = random.split(key, int(np.prod(sample_shape)))
+        return jax.vmap(one)(keys).reshape(*sample_shape, *self.batch_shape)

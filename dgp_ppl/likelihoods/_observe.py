@@ -316,7 +316,7 @@ def log_density(distribution: Any, value: ArrayLike) -> Array:
     """
     observed = as_observed(distribution)
     if observed is None:
-        return distribution.log_prob(value)
+        return getattr(distribution, "log_density", distribution.log_prob)(value)
     terms = observed.log_density(value)
     if observed is distribution:
         return terms

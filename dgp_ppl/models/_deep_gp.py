@@ -12,7 +12,13 @@ from dgp_ppl.core import NearRows, RandomFunction, minibatch
 from dgp_ppl.kernels import SquaredExponential
 from dgp_ppl.likelihoods import Likelihood, local as make_local, observe
 from dgp_ppl.linalg._products import as_float
-from dgp_ppl.models._stack import KernelMaker, MeanFunction, likelihood_or_gaussian, make_stack
+from dgp_ppl.models._stack import (
+    KernelMaker,
+    MeanFunction,
+    likelihood_or_gaussian,
+    make_stack,
+    noise_param,
+)
 
 FeatureMaker = Callable[[str], Callable[[Inputs], Array]]
 """A function that makes a map of the inputs from the prefix of its params."""
@@ -94,21 +100,21 @@ def deep_gp(
             f"deep_gp: local is given, with out={out} and likelihood {likelihood!r}, wanted one "
             "output and Gaussian noise: leave out local, or both"
         )
-    g = None if local is None else make_local("g", local)
-    likelihood = likelihood_or_gaussian("deep_gp", likelihood, noise, out)
+    if local is None:
+        likelihood = likelihood_or_gaussian("deep_gp", likelihood, noise, out)
+        given = lambda x, y: observe(last(through(x, RandomFunction.sample)), likelihood)  # noqa: E731
+    else:
+        g, scale = make_local("g", local), noise_param("deep_gp", noise)
+        given = lambda x, y: g.observe(last, x, y, scale, through)  # noqa: E731
     # Outside the plate: NumPyro would make a param per row inside it.
     feature_map = None if features is None else features("features")
 
-    def through(x: AnyArray, draw: Callable[[RandomFunction, Array], Array]) -> Array:
+    def through(x: AnyArray, draw: Callable[[RandomFunction, Array], Array]) -> Inputs:
         return hidden(x if feature_map is None else feature_map(as_float(x)), draw)
 
     near = None if y is None else local
     with minibatch(x, y, batch_size=batch_size, near=near) as (x, y):
-        if g is None:
-            y_given_f = observe(last(through(x, RandomFunction.sample)), likelihood)
-        else:
-            y_given_f = g.observe(last, x, y, likelihood.keywords["noise"], through)
-        numpyro.sample("y", y_given_f, obs=y)
+        numpyro.sample("y", given(x, y), obs=y)
 
 
 def svgp(

@@ -11,7 +11,7 @@ import numpyro.distributions as dist
 
 from dgp_ppl._partition import shape_of
 from dgp_ppl._typing import AnyArray, Inputs
-from dgp_ppl.core import minibatch
+from dgp_ppl.core import RandomFunction, minibatch
 from dgp_ppl.kernels import SquaredExponential
 from dgp_ppl.likelihoods import Likelihood, observe
 from dgp_ppl.linalg._products import as_float

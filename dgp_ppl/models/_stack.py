@@ -88,14 +88,14 @@ def make_stack(
         covariance = maker(f"l{l}", z_l.shape[-1], **options)
         layers.append(gp(f"l{l}", covariance, inducing, out=width, mean=mean_l))
 
-    def hidden(x: Inputs, draw: Callable[[RandomFunction, Array], Array]) -> Array:
-        h = x
+    def through(x: Inputs, draw: Callable[[RandomFunction, Array], Array]) -> Array:
+        h = as_float(x)
         for layer in layers[:-1]:
             h = draw(layer, h)
             h = jnp.concatenate([h, x], axis=1) if skip else h
         return h
 
-    return hidden, layers[-1]
+    return through, layers[-1]
 
 
 def check_inducing(model: str, z: Any) -> None:
@@ -178,11 +178,14 @@ def likelihood_or_gaussian(
     """Return the likelihood; if None, Gaussian noise of the param ``noise`` on all outputs."""
     if likelihood is not None:
         return likelihood
+    return partial(gaussian, noise=noise_param(model, noise, out), out=out)
+
+
+def noise_param(model: str, noise: float, out: int = 1) -> Any:
+    """Return the param ``noise``, the standard deviation of Gaussian noise on all outputs."""
     positive = dist.constraints.positive
     start_value(f"{model}: noise", noise, (out,) if getattr(noise, "ndim", 0) else (), positive)
-    scale: Any = numpyro.param("noise", noise, constraint=positive)
-
-    return partial(gaussian, noise=scale, out=out)
+    return numpyro.param("noise", noise, constraint=positive)
 
 
 def gaussian(f: Array, noise: ArrayLike, out: int) -> dist.Distribution:

@@ -17,6 +17,7 @@ from dgp_ppl._errors import NonFiniteLossError, UnsuitableError
 from dgp_ppl._typing import Params, PRNGKey
 from dgp_ppl.comparison._builders import Built, build
 from dgp_ppl.comparison._method import METHODS, Fitted, Task, register
+from dgp_ppl.core import NearRows
 from dgp_ppl.inference import (
     Decoupled,
     Diffusion,
@@ -126,6 +127,19 @@ def _best_depth(task: Task, deep: Fitted) -> Fitted:
     one = METHODS["sgpr"](task)
     bounds: Any = one.elbo_per_datum, deep.elbo_per_datum
     return one if bounds[0] > bounds[1] else deep
+
+
+@register("local", regression_only=True, steps=_STEPS)
+def _local(task: Task) -> Fitted:
+    """Fit a deep GP beside a rough process of near rows; see `dgp_ppl.local`."""
+    setting = task.setting
+    if (setting.model, setting.likelihood in (None, "gaussian")) != ("deep_gp", True):
+        raise UnsuitableError("local needs the model deep_gp and the likelihood gaussian")
+    task_model, task_fit = task.split()
+    built = build(task_model)
+    built.kwargs["local"] = NearRows(task.x, task.y)
+    guide = MeanField(built.model)
+    return _fit_guide(task_fit, guide, built, start=_starts(task_model, built))
 
 
 def _predictive_loss(task: Task) -> PredictiveELBO:

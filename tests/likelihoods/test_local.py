@@ -1,0 +1,164 @@
+"""A rough process of near rows: exact algebra, unbiased minibatches, predictions, and errors."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from jax import random
+from numpyro import handlers
+from scipy import stats
+from support.helpers import KEY, assert_mean, regression
+
+import dgp_ppl as dgp
+from dgp_ppl import kernels, models
+from dgp_ppl.core._minibatch import _in_runs
+from dgp_ppl.linalg import default_jitter
+
+ROWS = 20
+X, Y = regression(rows=ROWS)
+NOISE, G = 0.3, kernels.Matern12(0.4, 0.7)
+F = kernels.Matern12(1.5, 0.8)  # rounding moves smooth functions further
+
+
+def model(x, y=None, *, near, batch_size=None):
+    """A GP with fixed hyperparameters, inducing inputs at all rows, and a rough part."""
+    f = dgp.gp("f", F, X)
+    g = dgp.local("g", near, lambda name, dim, variance: G)
+    with dgp.minibatch(x, y, batch_size=batch_size, near=None if y is None else near) as (x, y):
+        numpyro.sample("y", g.observe(f, x, y, NOISE), obs=y)
+
+
+def gram(kernel, a, b=X):
+    return np.asarray(kernel(a, b), np.float64)
+
+
+def terms(near, params=None, method="log_prob"):
+    """Return the terms of the rows in the model, or under a guide with params."""
+    program = handlers.seed(model, KEY)
+    if params is None:
+        program = handlers.substitute(program, {"f.v": V})
+    else:
+        guide = dgp.MeanField(model)
+        with handlers.seed(rng_seed=0):
+            guide(X, Y, near=near)
+        drawn = handlers.trace(handlers.substitute(handlers.seed(guide, KEY), params))
+        program = handlers.replay(program, drawn.get_trace(X, Y, near=near))
+    site = handlers.trace(program).get_trace(X, Y, near=near)["y"]
+    return np.asarray(getattr(site["fn"], method)(Y), np.float64)
+
+
+V = random.normal(random.key(3), (ROWS, 1))
+L = np.linalg.cholesky(gram(F, X) + 1.5 * default_jitter(np.float32) * np.eye(ROWS))
+MEAN = L @ np.asarray(V[:, 0], np.float64)  # of f at the rows, given v
+NEAR = dgp.NearRows(X, Y, block=ROWS)
+K = gram(G, X) + NOISE**2 * np.eye(ROWS)
+
+
+def test_one_block_is_the_dense_density():
+    wanted = stats.multivariate_normal(MEAN, K).logpdf(Y)
+    np.testing.assert_allclose(terms(NEAR).sum(), wanted, rtol=1e-3)
+
+
+def test_rows_are_left_out_as_by_brute_force():
+    found = terms(NEAR, method="log_left_out")
+    for i in (0, 7):
+        rest = np.arange(ROWS) != i
+        a = np.linalg.solve(K[np.ix_(rest, rest)], K[rest, i])
+        mean = MEAN[i] + a @ (np.asarray(Y) - MEAN)[rest]
+        wanted = stats.norm(mean, np.sqrt(K[i, i] - a @ K[rest, i])).logpdf(Y[i])
+        np.testing.assert_allclose(found[i], wanted, atol=0.01)
+
+
+def test_the_bound_takes_the_joint_covariance_of_f():
+    """E log N(y; f, K) = log N(y; E f, K) - tr(K⁻¹ cov f) / 2, and lies below the evidence."""
+    root = 0.2 * np.tril(np.asarray(random.normal(KEY, (ROWS, ROWS)))) + 0.3 * np.eye(ROWS)
+    params = {"f.v.loc": V, "f.v.scale_tril": jnp.asarray(root)[None]}
+    cov = L @ root @ root.T @ L.T
+    wanted = stats.multivariate_normal(MEAN, K).logpdf(Y) - 0.5 * np.trace(np.linalg.solve(K, cov))
+    found = terms(NEAR, params).sum()
+    np.testing.assert_allclose(found, wanted, rtol=2e-3)
+    loc = np.asarray(V[:, 0])
+    kl = 0.5 * (np.sum(root**2) + loc @ loc - ROWS) - np.log(np.abs(np.diag(root))).sum()
+    assert found - kl < stats.multivariate_normal(np.zeros(ROWS), K + gram(F, X)).logpdf(Y)
+
+
+def test_blocks_are_independent_and_terms_have_the_order_of_the_rows():
+    near = dgp.NearRows(X, Y, block=8)  # the last block has four rows
+    found = terms(near)
+    for block in np.split(near.order, [8, 16]):
+        wanted = stats.multivariate_normal(MEAN[block], K[np.ix_(block, block)])
+        np.testing.assert_allclose(found[block].sum(), wanted.logpdf(Y[block]), rtol=1e-3)
+
+
+def test_without_variance_it_is_independent_noise():
+    near = dgp.NearRows(X, Y, block=8)
+
+    def both(x, y):
+        f = dgp.gp("f", F, X)
+        g = dgp.local("g", near, lambda name, dim, variance: kernels.Matern12(1e-12, 0.7))
+        numpyro.sample("y", g.observe(f, x, y, NOISE), obs=y)
+        numpyro.sample("plain", dgp.observe(f(x), lambda f: dist.Normal(f, NOISE)), obs=y)
+
+    sites = handlers.trace(handlers.seed(both, KEY)).get_trace(X, Y)
+    found, wanted = (sites[n]["fn"].log_prob(Y) for n in ("y", "plain"))
+    np.testing.assert_allclose(found.sum(), wanted.sum(), rtol=1e-3)
+
+
+def test_draws_have_the_covariance_of_the_block():
+    site = handlers.trace(handlers.substitute(handlers.seed(model, KEY), {"f.v": V})).get_trace(
+        X, Y, near=NEAR
+    )["y"]
+    draws = np.asarray(site["fn"].sample(KEY, (20_000,)), np.float64) - MEAN
+    assert_mean(draws, 0.0)
+    i, j = np.asarray(NEAR.order)[:2]
+    assert_mean(draws[:, i] * draws[:, j], K[i, j])
+
+
+def test_every_row_is_equally_likely_in_a_minibatch():
+    order = np.asarray(dgp.NearRows(X, Y).order)
+    draw = lambda k: jnp.zeros(ROWS).at[_in_runs(order, 4)._draw(ROWS, 8, k)].add(1.0)  # noqa: E731
+    assert_mean(jax.jit(jax.vmap(draw))(random.split(KEY, 50_000)), 8 / ROWS)
+
+
+def test_predictions_are_exact_with_all_rows_as_neighbours():
+    near = dgp.NearRows(X, Y, neighbours=ROWS)
+    new = jnp.asarray([[-1.3], [0.2], [5.0]])
+    p = dgp.predict(KEY, model, None, {}, new, near=near, posterior_samples={"f.v": V[None]})
+    A = np.linalg.solve(L, gram(F, X, new))
+    a = np.linalg.solve(K, gram(G, X, new))
+    mean = A.T @ np.asarray(V[:, 0]) + a.T @ (np.asarray(Y) - MEAN)
+    var = 1.5 - (A**2).sum(0) + 0.4 - (a * gram(G, X, new)).sum(0) + NOISE**2
+    np.testing.assert_allclose(p.mean, mean, rtol=2e-3, atol=1e-3)
+    np.testing.assert_allclose(p.var, var, rtol=2e-3)
+
+
+def test_a_deep_gp_finds_what_inducing_inputs_smooth_away(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, (300, 1))
+    truth = lambda x: np.sin(2 * x[:, 0]) + 0.5 * np.sign(np.sin(25 * x[:, 0]))  # noqa: E731
+    x, y = x.astype(np.float32), truth(x).astype(np.float32)
+    z = np.linspace(-2, 2, 6)[:, None]
+    guide, kwargs = dgp.MeanField(models.deep_gp), {"z": (z, z), "local": dgp.NearRows(x, y)}
+    fit = dgp.fit(
+        KEY, models.deep_gp, guide, x, y, steps=150, batch_size=128, progress=False, **kwargs
+    )
+    new = rng.uniform(-2, 2, (100, 1))
+    p = dgp.predict(KEY, models.deep_gp, guide, fit, new, num_samples=10, **kwargs)
+    assert np.sqrt(np.mean((p.mean - truth(new)) ** 2)) < 0.25  # .5 without
+    dgp.save(tmp_path / "a.dgp", models.deep_gp, guide, fit, **kwargs)
+    kept = dgp.load(tmp_path / "a.dgp").predict(KEY, new, num_samples=10)
+    np.testing.assert_array_equal(kept.mean, p.mean)
+
+
+def test_errors_name_what_is_wrong():
+    with pytest.raises(ValueError, match="NearRows: x and y have shapes"):
+        dgp.NearRows(X, Y[:5])
+    with pytest.raises(ValueError, match="not finite"):
+        dgp.NearRows(X, Y.at[0].set(jnp.nan))
+    for near in (dgp.NearRows(X[:9], Y[:9]), dgp.NearRows(X, Y + 1)):
+        with pytest.raises(ValueError, match="wanted the NearRows"):
+            handlers.seed(model, KEY)(X, Y, near=near)
+    with pytest.raises(ValueError, match="one output and Gaussian noise"):
+        handlers.seed(models.deep_gp, KEY)(X, Y, z=(X, X), out=2, local=NEAR)
