@@ -87,8 +87,10 @@ from .inferencedata import (
 )
 from .likelihoods import (
     BernoulliProbit as BernoulliProbit,
-    local as local,
     observe as observe,
+)
+from .models import (
+    local as local,
 )
 from .persistence import (
     KeptFit as KeptFit,

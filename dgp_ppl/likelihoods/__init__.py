@@ -16,7 +16,6 @@ from dgp_ppl.likelihoods._censored import CensoredNormal
 from dgp_ppl.likelihoods._classes import RobustMax, robust_max, softmax
 from dgp_ppl.likelihoods._counts import NegativeBinomialLog, PoissonLog
 from dgp_ppl.likelihoods._heteroscedastic import HeteroscedasticNormal, heteroscedastic
-from dgp_ppl.likelihoods._local import LocalProcess, local
 from dgp_ppl.likelihoods._mixture import Mixture
 from dgp_ppl.likelihoods._observe import Likelihood, Observed, log_density, observe
 from dgp_ppl.likelihoods._student_t import StudentT, student_t
@@ -24,8 +23,8 @@ from dgp_ppl.likelihoods._survival import IntervalCensored, LeftCensored, RightC
 
 __all__ = [
     "AnalyticLikelihood", "BernoulliProbit", "CensoredNormal", "HeteroscedasticNormal",
-    "IntervalCensored", "LeftCensored", "Likelihood", "LocalProcess", "Mixture",
+    "IntervalCensored", "LeftCensored", "Likelihood", "Mixture",
     "NegativeBinomialLog", "Observed",
     "PoissonLog", "RightCensored", "RobustMax", "StudentT", "bernoulli_logit", "bernoulli_probit",
-    "heteroscedastic", "local", "log_density", "observe", "robust_max", "softmax", "student_t",
+    "heteroscedastic", "log_density", "observe", "robust_max", "softmax", "student_t",
 ]  # fmt: skip

@@ -10,8 +10,9 @@ from jaxtyping import Array
 from dgp_ppl._typing import AnyArray, InducingInputs, Inputs
 from dgp_ppl.core import NearRows, RandomFunction, minibatch
 from dgp_ppl.kernels import SquaredExponential
-from dgp_ppl.likelihoods import Likelihood, local as make_local, observe
+from dgp_ppl.likelihoods import Likelihood, observe
 from dgp_ppl.linalg._products import as_float
+from dgp_ppl.models._local import local as make_local
 from dgp_ppl.models._stack import (
     KernelMaker,
     MeanFunction,

@@ -21,8 +21,8 @@ from dgp_ppl.core import RandomFunction, gp
 from dgp_ppl.kernels import Covariance, Kernel, PerOutput
 from dgp_ppl.kernels._scaled import start_value
 from dgp_ppl.likelihoods import Likelihood
-from dgp_ppl.likelihoods._local import Propagate
 from dgp_ppl.linalg._products import as_float
+from dgp_ppl.models._local import Propagate
 
 KernelMaker = Callable[..., Covariance]
 """A function that makes a layer's kernel from its name and its number of inputs.

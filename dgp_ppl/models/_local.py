@@ -18,7 +18,7 @@ from dgp_ppl._checks import check_kind
 from dgp_ppl._typing import AnyArray, Inputs
 from dgp_ppl.core import Marginals, NearRows, RandomFunction
 from dgp_ppl.kernels import Matern12
-from dgp_ppl.likelihoods._observe import observe
+from dgp_ppl.likelihoods import observe
 from dgp_ppl.linalg import factorise
 from dgp_ppl.linalg._products import matmul
 
@@ -40,7 +40,7 @@ class LocalProcess:
         x: Inputs,
         y: AnyArray | None,
         noise: ArrayLike,
-        hidden: Propagate = lambda x, draw: x,
+        hidden: Propagate | None = None,
     ) -> dist.Distribution:
         """Return the distribution of y = f(h(x)) + g(x) + noise; see `local`.
 
@@ -50,8 +50,10 @@ class LocalProcess:
             y: targets, [N]; None to predict at x given the rows of `near`.
             noise: standard deviation of the noise, [].
             hidden: the layers before, h(x): for layers f1 and f2 ``lambda x, draw: draw(f2,
-                draw(f1, x))``. Predictions also call it with the means of the layers.
+                draw(f1, x))``; None if f is the only layer. Predictions also call it with the
+                means of the layers.
         """
+        hidden = hidden or (lambda x, draw: x)
         h = hidden(x, RandomFunction.sample)
         if y is None:
             mean, var = self._given_rows(f, x, noise, hidden)
