@@ -158,7 +158,7 @@ def to_inferencedata(
         check_kind("to_inferencedata", name, value, kind | None, wanted)
     if test is not None:
         test, named = checked_call("to_inferencedata: test", model, guide, test, kwargs)
-        given = Call(_standardized((*test,), standardizer), named)
+        given = Call(_standardized(test or (), standardizer), named)
         check_data("to_inferencedata: test", model, given, fitted=False)
     args, kwargs = checked_call("to_inferencedata", model, guide, args, kwargs)
     call = Call(_standardized(args, standardizer), kwargs)
