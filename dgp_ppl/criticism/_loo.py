@@ -90,8 +90,10 @@ def loo(tree: Any, var_name: str | None = None, *, correct: bool = False) -> Any
         given: dict[str, Any] = {"var_name": name, "pointwise": True}
         log_p, draws = group[name], ("chain", "draw")
         steps: Any = np.diff(np.sort(log_p.values.reshape(num, -1), axis=0), axis=0)
-        tied = log_p[0, 0].copy(data=((steps > 0).sum(axis=0) < num / 2).reshape(log_p.shape[2:]))
-        if tied.any():  # as where log p rounds to 0: no Pareto distribution fits the weights 1 / p
+        tied = log_p[0, 0].copy(data=((steps > 0).sum(axis=0) < num / 4).reshape(log_p.shape[2:]))
+        # A fifth of the weights 1 / p is their tail. No Pareto distribution fits it where most
+        # draws tie, as where log p rounds to 0.
+        if tied.any():
             ramp = np.linspace(0.0, 1.0, num).reshape(log_p.shape[:2])
             group[name] = log_p.where(~tied, xarray.DataArray(ramp, dims=draws))
             others = tree.copy()

@@ -15,6 +15,7 @@ from numpyro.infer.reparam import LocScaleReparam
 
 import dgp_ppl as dgp
 from dgp_ppl import criticism
+from dgp_ppl.likelihoods import RightCensored
 
 KEY = random.key(0)
 N = 40
@@ -216,7 +217,7 @@ def test_log_likelihoods_of_censored_rows_have_no_units():
     def times(x, y=None):
         w = numpyro.sample("w", dist.Normal(0, 1))
         with numpyro.plate("data", len(x)):
-            censored = dist.RightCensoredDistribution(dist.Normal(w * x[:, 0], 0.3), X > 0)
+            censored = RightCensored(dist.Normal(w * x[:, 0], 0.3), X > 0)
             with numpyro.handlers.mask(mask=np.arange(N) > 2):
                 numpyro.sample("y", censored, obs=y)
 
