@@ -184,6 +184,11 @@ class RandomFunction:
         return self.v if self.q is None else self.q
 
     @property
+    def is_drawn(self) -> bool:
+        """Whether `function_draws` draws the function."""
+        return self._draw in ("joint", "path")
+
+    @property
     def jitter(self) -> Array:
         """The jitter on the diagonal of k(z, z), in its units: [], or [P]."""
         return self.sparse.factor.jitter
@@ -295,10 +300,7 @@ class RandomFunction:
         return noise if own is shape else jnp.moveaxis(noise, 1, 0).reshape(shape)
 
     def joint(self, x: Inputs, block: int | None = None) -> tuple[Outputs, Array]:
-        """Return mean [N, P] and covariance [P, N, N] of the function at x.
-
-        With a `block` the covariance is within blocks of so many rows, [N / B, P, B, B].
-        """
+        """Return mean [N, P] and covariance [P, N, N]; in blocks of B rows, [N / B, P, B, B]."""
         x = self._arrive(x)
         of = partial(self.sparse.joint, self.inducing)
         mean, cov = of(x) if block is None else jax.vmap(of)(x.reshape(-1, block, x.shape[1]))

@@ -52,10 +52,18 @@ class LocalProcess:
             hidden: the layers before, h(x): for layers f1 and f2 ``lambda x, draw: draw(f2,
                 draw(f1, x))``; None if f is the only layer. Predictions also call it with the
                 means of the layers.
+
+        Raises:
+            ValueError: under `function_draws`, which wants a draw of g at all rows.
         """
         hidden = hidden or (lambda x, draw: x)
         h = hidden(x, RandomFunction.sample)
         if y is None:
+            if f.is_drawn:
+                raise ValueError(
+                    "local: draws of functions are wanted, and g is known row by row alone, wanted "
+                    "moments, quantiles or sample of the prediction"
+                )
             mean, var = self._given_rows(f, x, noise, hidden)
             given = f(h) + Marginals(mean[:, None], var[:, None])
             return observe(given, lambda f: dist.Normal(f, noise))

@@ -132,6 +132,8 @@ def test_predictions_are_exact_with_all_rows_as_neighbours():
     var = 1.5 - (A**2).sum(0) + 0.4 - (a * gram(G, X, new)).sum(0) + NOISE**2
     np.testing.assert_allclose(p.mean, mean, rtol=2e-3, atol=1e-3)
     np.testing.assert_allclose(p.var, var, rtol=2e-3)
+    with pytest.raises(ValueError, match="draws of functions are wanted"):
+        p.function_draws(KEY, 2)
 
 
 def test_a_deep_gp_finds_what_inducing_inputs_smooth_away(tmp_path):
