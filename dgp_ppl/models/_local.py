@@ -134,6 +134,7 @@ def local(name: str, near: NearRows, kernel: Callable[..., Any] = Matern12.learn
     it is integrated out, jointly with the noise, within each block of near rows. Under a guide the
     log density of ``y`` is E[log p(y | f)], over the joint q(f) of the last layer in the block;
     without one it is log E[p(y | f)]. A prediction adds g given the residuals of the nearest rows.
+    `GlobalInducing` runs the model at other rows, and so cannot be its guide.
 
     Args:
         name: prefix of the params of g's kernel.
