@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -21,11 +20,9 @@ from dgp_ppl.kernels import Matern12
 from dgp_ppl.likelihoods import observe
 from dgp_ppl.linalg import factorise
 from dgp_ppl.linalg._products import matmul
+from dgp_ppl.models._stack import KernelMaker, Propagate, takes_variance
 
 _AT_ONCE = 128  # rows whose neighbours are found together
-
-Propagate = Callable[[Inputs, Callable[[RandomFunction, Array], Array]], Inputs]
-"""A function from x and a way to go through a layer to the inputs of the last layer."""
 
 
 class LocalProcess:
@@ -121,7 +118,7 @@ class LocalProcess:
         return mean, jnp.maximum(var, 0.0)
 
 
-def local(name: str, near: NearRows, kernel: Callable[..., Any] = Matern12.learned) -> LocalProcess:
+def local(name: str, near: NearRows, kernel: KernelMaker = Matern12.learned) -> LocalProcess:
     """Make a rough process g whose posterior uses near rows, all of them, beside a sparse f.
 
     ::
@@ -139,13 +136,24 @@ def local(name: str, near: NearRows, kernel: Callable[..., Any] = Matern12.learn
     Args:
         name: prefix of the params of g's kernel.
         near: the training rows.
-        kernel: makes the kernel from its name and number of inputs; a stationary one.
+        kernel: makes the kernel from its name and number of inputs; a stationary one. If it has a
+            parameter ``variance``, it is passed 0.05, a share of a standardised target's.
+
+    Raises:
+        TypeError: if `near` is no `NearRows`, or the kernel has no lengthscale.
 
     Source: Snelson & Ghahramani (2007), "Local and global sparse Gaussian process approximations",
     for blocks; Vecchia (1988) for predictions from near rows.
     """
     check_kind("local", "near", near, NearRows, "NearRows(x, y) of the training rows")
-    return LocalProcess(kernel(name, near.x.shape[1], variance=_SHARE), near)
+    options: dict[str, Any] = {"variance": _SHARE} if takes_variance(kernel) else {}
+    made = kernel(name, near.x.shape[1], **options)
+    if not hasattr(made, "lengthscale"):
+        raise TypeError(
+            f"local: kernel makes a {type(made).__name__} without a lengthscale, by which rows are "
+            "near, wanted a stationary one, such as kernels.Matern32.learned"
+        )
+    return LocalProcess(made, near)
 
 
 _HALF_LOG_2PI = 0.5 * float(np.log(2 * np.pi))

@@ -22,7 +22,6 @@ from dgp_ppl.kernels import Covariance, Kernel, PerOutput
 from dgp_ppl.kernels._scaled import start_value
 from dgp_ppl.likelihoods import Likelihood
 from dgp_ppl.linalg._products import as_float
-from dgp_ppl.models._local import Propagate
 
 KernelMaker = Callable[..., Covariance]
 """A function that makes a layer's kernel from its name and its number of inputs.
@@ -31,6 +30,8 @@ If it also takes the keyword ``out``, as `Kernel.learned` does, it can make a ke
 it has a parameter ``variance``, it is passed the prior variance that hidden layers start from.
 """
 MeanFunction = Callable[[Array], AnyArray]
+Propagate = Callable[[Inputs, Callable[[RandomFunction, Array], Array]], Inputs]
+"""A function from x and a way to go through a layer to the inputs of the last layer."""
 
 _HIDDEN_VARIANCE = 0.1  # docs/tables.md compares it with 1
 _LEARNED: Any = Kernel.__dict__["learned"].__func__
@@ -83,7 +84,7 @@ def make_stack(
             if width > 1 and not shares_kernel(model, maker, z_l, share_kernel):
                 options["out"] = width
             # Layers that start near their mean function predict better on most sets.
-            if _takes_variance(maker):
+            if takes_variance(maker):
                 options["variance"] = _HIDDEN_VARIANCE
         covariance = maker(f"l{l}", z_l.shape[-1], **options)
         layers.append(gp(f"l{l}", covariance, inducing, out=width, mean=mean_l))
@@ -143,7 +144,7 @@ def _makes_kernel(maker: Any) -> bool:
     return True
 
 
-def _takes_variance(maker: KernelMaker) -> bool:
+def takes_variance(maker: KernelMaker) -> bool:
     """Return whether a function that makes a kernel leaves its prior variance to the caller.
 
     It has a parameter of this name, or is `Kernel.learned` of a kernel with a variance. Arbitrary

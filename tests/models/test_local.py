@@ -25,7 +25,7 @@ F = kernels.Matern12(1.5, 0.8)  # rounding moves smooth functions further
 def model(x, y=None, *, near, batch_size=None):
     """A GP with fixed hyperparameters, inducing inputs at all rows, and a rough part."""
     f = dgp.gp("f", F, X)
-    g = dgp.local("g", near, lambda name, dim, variance: G)
+    g = dgp.local("g", near, lambda name, dim: G)
     with dgp.minibatch(x, y, batch_size=batch_size, near=None if y is None else near) as (x, y):
         numpyro.sample("y", g.observe(f, x, y, NOISE), obs=y)
 
@@ -97,7 +97,7 @@ def test_without_variance_it_is_independent_noise():
 
     def both(x, y):
         f = dgp.gp("f", F, X)
-        g = dgp.local("g", near, lambda name, dim, variance: kernels.Matern12(1e-12, 0.7))
+        g = dgp.local("g", near, lambda name, dim: kernels.Matern12(1e-12, 0.7))
         numpyro.sample("y", g.observe(f, x, y, NOISE), obs=y)
         numpyro.sample("plain", dgp.observe(f(x), lambda f: dist.Normal(f, NOISE)), obs=y)
 
@@ -162,5 +162,7 @@ def test_errors_name_what_is_wrong():
     for near in (dgp.NearRows(X[:9], Y[:9]), dgp.NearRows(X, Y + 1)):
         with pytest.raises(ValueError, match="wanted the NearRows"):
             handlers.seed(model, KEY)(X, Y, near=near)
+    with pytest.raises(TypeError, match="without a lengthscale"):
+        dgp.local("g", NEAR, lambda name, dim: G + G)
     with pytest.raises(ValueError, match="one output and Gaussian noise"):
         handlers.seed(models.deep_gp, KEY)(X, Y, z=(X, X), out=2, local=NEAR)
