@@ -34,6 +34,7 @@ from dgp_ppl.linalg._precision import double, single
 QUANTILE_TOLERANCE = 1e-6
 """Width, in standard deviations of y, of the interval whose midpoint `quantiles` returns."""
 _MOST_CLASSES = 2000
+_LARGE_ERROR = 0.1  # of the mean, in predictive standard deviations
 _ROUGH = 2.0  # sd of a log over draws, above which the mean of 20 draws is mostly too small
 _AT_ONCE = 32  # classes in memory
 _FINE = 0.999  # level above which float32 blurs the distance to 1
@@ -41,12 +42,12 @@ _FINE = 0.999  # level above which float32 blurs the distance to 1
 
 @compiled
 def moments(mixtures: Mixture) -> Array:
-    """Return the mean and variance of y over all passes, and their `roughness`, [B, 3, ...]."""
+    """Return mean and variance, `roughness`, and variance of passes' means, [B, 4, ...]."""
     means, var, rough = jax.vmap(lambda m: (m.mean, m.variance, m.roughness))(mixtures)
-    mean = means.mean(axis=0)
+    mean, between = means.mean(axis=0), means.var(axis=0)
     # Where a mean overflows, as of counts whose log rate is large, so does the variance.
-    var = jnp.where(jnp.isinf(mean), jnp.inf, var.mean(axis=0) + means.var(axis=0))
-    return jnp.stack([mean, var, rough.max(axis=0)], axis=1)
+    var = jnp.where(jnp.isinf(mean), jnp.inf, var.mean(axis=0) + between)
+    return jnp.stack([mean, var, rough.max(axis=0), between], axis=1)
 
 
 def moments_of_draws(draws: Any) -> tuple[Any, Any]:
@@ -64,9 +65,21 @@ def moments_of_draws(draws: Any) -> tuple[Any, Any]:
     return mean, var
 
 
-def warn_if_rough(roughness: Any) -> None:
-    """Warn of means that few draws decide."""
-    if not is_traced(roughness) and (rough := roughness > _ROUGH).any():
+def warn_if_rough(found: Any, passes: int, of_draws: bool) -> None:
+    """Warn of `moments` that few draws of f, or few passes, decide."""
+    if is_traced(found):
+        return
+    # Spread noise has a third of the error of random passes, or less.
+    error = np.sqrt(found[:, 3] / passes) * (1.0 if of_draws else 1 / 3)
+    if (large := error > _LARGE_ERROR * np.sqrt(found[:, 1])).any():
+        share = (error / np.sqrt(found[:, 1]))[large].max()
+        warnings.warn(
+            f"predict: the mean of y in {bad_rows(large)} has a Monte Carlo error of up to "
+            f"{share:.0%} of the predictive sd, from {passes} passes: raise num_samples",
+            UserWarning,
+            stacklevel=4,
+        )
+    if (rough := found[:, 2] > _ROUGH).any():
         warnings.warn(
             f"predict: the mean and variance of y in {bad_rows(rough)} are of few draws of several "
             "latents, under what grows as fast as exp(f), and mostly too small: take quantiles",

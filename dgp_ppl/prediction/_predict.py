@@ -81,7 +81,8 @@ def predict(
         *args: further arguments of the model. Arrays with one row per row of x, such as an
             exposure, are divided into the same chunks: those that it hands to `minibatch`.
         num_samples: number of passes S. With `posterior_samples`, at most this many draws are
-            used, evenly spaced.
+            used, evenly spaced. A mean warns where its Monte Carlo error is above a tenth of the
+            predictive sd.
         standardizer: the `Standardizer` of the training data. Inputs and predictions are then in
             the data's units.
         posterior_samples: draws of the latent sites, instead of a guide: `Chains` or NumPyro's

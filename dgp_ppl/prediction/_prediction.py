@@ -325,7 +325,7 @@ class Prediction(Summarized, Portable):
         if (moments := self._cache.get("moments")) is None:
             try:
                 found = self._map(functionals.moments)
-                functionals.warn_if_rough(found[:, 2])
+                functionals.warn_if_rough(found, self.num_samples, bool(self.draws))
                 moments = self._original(found[:, 0]), found[:, 1] * np.square(self._y_scale)
             except NotImplementedError:
                 kind, num = self._classes()

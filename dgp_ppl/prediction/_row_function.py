@@ -54,7 +54,7 @@ def row_function(
             values = functionals.probabilities(mixtures, classes)[0]
             found["probabilities"] = values / values.sum(axis=-1, keepdims=True)
         try:
-            mean, var, _ = functionals.moments(mixtures)[0]
+            mean, var = functionals.moments(mixtures)[0][:2]
             found |= {"mean": mean * spread + loc, "var": var * jnp.square(spread)}
             if len(levels):
                 at = functionals.quantiles(mixtures, np.asarray(levels, np.float64))[0]

@@ -1,5 +1,7 @@
 """What a `Prediction` computes: densities with missing targets, distribution functions, CRPS."""
 
+import warnings
+
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -263,6 +265,17 @@ def test_a_likelihood_without_moments_and_distribution_function():
         mean = p.mean
     np.testing.assert_allclose(mean, same.mean, atol=0.1)
     np.testing.assert_allclose(p.var, same.var, rtol=0.15)
+
+
+def test_few_passes_are_a_warning():
+    """The standard error of a mean over passes, here sqrt(0.5 / S) of the predictive sd."""
+    found = np.array([[0.0, 1.0, 0.0, 0.5], [0.0, 1.0, 0.0, 0.0]])
+    with pytest.warns(UserWarning, match=r"1 of 2 rows \[0\] has .* 22% .* 10 passes: raise num"):
+        _functionals.warn_if_rough(found, 10, of_draws=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _functionals.warn_if_rough(found, 51, of_draws=True)
+        _functionals.warn_if_rough(found, 10, of_draws=False)  # spread evenly
 
 
 def test_quantiles_take_few_evaluations():
