@@ -20,8 +20,8 @@ from dgp_ppl.criticism._check_guide import khat
 from dgp_ppl.criticism._curvature import curvature_lines
 from dgp_ppl.criticism._layer_lines import layer_lines, mean_pass, squared_distances
 from dgp_ppl.datasets import Rows
-from dgp_ppl.inference import Chains, FitResult, LayerGuide, annealed_evidence, evaluate
-from dgp_ppl.inference.runs._lines import Line, checked
+from dgp_ppl.inference import Chains, FitResult, LayerGuide, MeanField, annealed_evidence, evaluate
+from dgp_ppl.inference.runs._lines import INDEPENDENCE, Line, checked
 from dgp_ppl.inference.svi._ending import loss_lines
 from dgp_ppl.prediction import Prediction, predict
 
@@ -124,7 +124,9 @@ def check_fit(
     moments = _moments(p)
     if layers:
         sd = 1.0 if moments is None else float(np.sqrt(moments[1].mean()))
-        lines += layer_lines(layers, float(noise), sd, len(rows) / num_data)
+        found = layer_lines(layers, float(noise), sd, len(rows) / num_data)
+        unsure = type(guide) is MeanField and test is None  # else coverage is measured
+        lines += [line for line in found if line.what != INDEPENDENCE or unsure]
     if moments is not None and y.shape == moments[0].shape and np.isfinite(y).all():
         lines += _prediction_lines(p, y, *moments, rows)
         table = list(zip(*(np.asarray(a)[:_MOST_ROWS] for a in args[:2]), strict=True))
@@ -137,11 +139,12 @@ def check_fit(
             lines.append(checked("k-hat", tail, f"{tail:.2f}"))
         if num_particles:
             bound, _ = evaluate(key, model, guide, p.params, *args, **kwargs)
-            found = annealed_evidence(
+            annealed = annealed_evidence(
                 key, model, guide, p.params, *args, num_particles=num_particles, progress=False,
                 **kwargs,
             )  # fmt: skip
-            gap, error = (found.log_evidence - bound) / num_data, found.standard_error / num_data
+            gap = (annealed.log_evidence - bound) / num_data
+            error = annealed.standard_error / num_data
             lines.append(checked("gap of the bound", gap, f"{gap:.2g} ± {error:.1g} nats per row"))
     return FitCheck((*lines, *(() if test is None else _calibration(*test))))
 

@@ -18,7 +18,7 @@ from numpyro.primitives import Messenger
 from dgp_ppl._partition import compiled
 from dgp_ppl.core._conditional import covariance
 from dgp_ppl.core._inducing import AbstractInducing
-from dgp_ppl.inference.runs._lines import Line, checked, worst
+from dgp_ppl.inference.runs._lines import INDEPENDENCE, Line, checked, worst
 from dgp_ppl.kernels import PerOutput, Separable
 from dgp_ppl.kernels._base import Columns, evaluated
 from dgp_ppl.linalg import default_jitter
@@ -78,7 +78,7 @@ def layer_lines(layers: dict[str, Any], noise: float, sd: float, share: float) -
     host = {n.removesuffix(".v"): _on_host(layer) for n, layer in layers.items()}
     observed = [layer for layer in host.values() if layer["observed"]]
     dtype = next(iter(host.values()))["dtype"]
-    for check in (_use, _scales, _spread, _jitter, partial(_rounding, sd=sd)):
+    for check in (_use, _independence, _scales, _spread, _jitter, partial(_rounding, sd=sd)):
         found = {n: check(layer, share) for n, layer in host.items()}  # type: ignore[operator]
         yield from worst(
             line._replace(value=f"{n}: {line.value}") for n, ls in found.items() for line in ls
@@ -127,13 +127,24 @@ def _covariances(kernel: Any, z: Array, x: Array) -> tuple[Array, Array]:
 
 def _use(layer: dict[str, Any], share: float) -> Iterator[Line]:
     """Compare a hidden layer's output with its best linear approximation."""
-    if layer["observed"]:
-        return
+    if not layer["observed"]:
+        curved = _curved(layer)
+        yield checked("hidden layer", -curved, f"{curved:.1%} of it is not linear")
+
+
+def _independence(layer: dict[str, Any], share: float) -> Iterator[Line]:
+    """Say where a q that makes layers independent is too sure: where hidden layers bend."""
+    if not layer["observed"]:
+        curved = _curved(layer)
+        yield checked(INDEPENDENCE, curved, f"one bends: {curved:.1%} of it is not linear")
+
+
+def _curved(layer: dict[str, Any]) -> float:
+    """Return the largest share of an output's variance that no linear function of x has."""
     x, h = (np.asarray(layer[n], np.float64) for n in ("x", "output"))
     design = np.column_stack([np.ones(len(x)), x])
     left = h - design @ np.linalg.lstsq(design, h, rcond=None)[0]
-    curved = float((left.var(axis=0) / np.maximum(h.var(axis=0), 1e-30)).max())
-    yield checked("hidden layer", -curved, f"{curved:.1%} of it is not linear")
+    return float((left.var(axis=0) / np.maximum(h.var(axis=0), 1e-30)).max())
 
 
 def _scales(layer: dict[str, Any], share: float) -> list[Line]:

@@ -226,8 +226,9 @@ def record(**changes):
     """A hidden layer's record, as the pass of `check_fit` makes it."""
     x = np.linspace(-1, 1, 40, dtype=np.float32)[:, None]
     values = {
-        "x": x, "output": x**2, "kernel": kernels.SquaredExponential(1.0, np.float32([0.5])),
-        "z": x[::8], "prior": np.ones(40, np.float32), "residual": np.full(40, 0.01, np.float32),
+        "x": x, "output": x + 0.2 * x**2, "z": x[::8],
+        "kernel": kernels.SquaredExponential(1.0, np.float32([0.5])),
+        "prior": np.ones(40, np.float32), "residual": np.full(40, 0.01, np.float32),
         "jitter": np.float32(1.5e-6), "v": np.zeros((5, 1), np.float32),
         "mean": np.zeros((40, 1), np.float32), "plain": np.array(True),
         "observed": np.array(False),
@@ -245,6 +246,7 @@ def test_each_fault_of_a_layer_has_its_line():
     long, short = (kernels.SquaredExponential(1.0, np.float32([s])) for s in (50.0, 1e-2))
     assert found() == set()
     assert found(output=last["x"]) == {"hidden layer"}
+    assert found(output=last["x"] ** 2) == {"independent layers"}
     assert found(kernel=long) == {"range in lengthscales"}
     assert found(kernel=short) == {"gaps in lengthscales"}
     assert found(kernel=long + kernels.SquaredExponential(1.0, np.float32([0.5]))) == set()

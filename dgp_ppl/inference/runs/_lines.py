@@ -13,6 +13,8 @@ _SLOW = (
     "mixed nevertheless (dgp_ppl.criticism.prediction_diagnostics)"
 )
 
+INDEPENDENCE = "independent layers"  # of MeanField
+
 # The numbers from which on the verdict is "look" and "bad", and what to do. Limits are by
 # consequence: 0.03 nats per row separate the methods of a table, 0.3 nats are a factor of 1.35 in
 # the density of every row, and an error of a share s of an sd costs s² / 2 nats. A kernel ten times
@@ -25,6 +27,13 @@ CHECKS = {
     "loss jumps": (0.3, 3, "lower learning_rate, by a third first"),
     "restarts disagree": (0.03, 0.3, "run more restarts: one alone found this optimum"),
     "hidden layer": (-1e-3, _NEVER, "this is a one-layer GP: compare depth 1, or try restarts"),
+    # Of data from such a model; where 3 % was not linear, intervals held 91 % and 90 %.
+    INDEPENDENCE: (
+        0.1,
+        _NEVER,
+        "at true hyperparameters 90 % intervals of MeanField held 82 % with two such "
+        "layers, 70 % with three: check coverage by test=",
+    ),
     "range in lengthscales": (-0.1, _NEVER, "the layer is linear: start with shorter lengthscales"),
     "gaps in lengthscales": (2, 3, "rows do not inform neighbours: start with longer lengthscales"),
     "range in periods": (-1, -0.1, "less than one period: start with a shorter one"),
