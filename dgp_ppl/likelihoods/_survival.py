@@ -1,13 +1,16 @@
-"""Likelihoods of quantities of which some rows only tell a bound, such as survival times."""
+"""Likelihoods of quantities of which some rows only tell a bound, and of truncated ones."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
+from jax import lax, random
 from jax.nn import softplus
 from jax.scipy.special import log_ndtr
 from jax.typing import ArrayLike
@@ -70,8 +73,8 @@ class RightCensored(_Censored):
 
     Args:
         distribution: distribution of the time: NumPyro's `Normal`, `LogNormal`, `StudentT`,
-            `Logistic`, `Exponential`, `Weibull`, `Gamma` or `Gompertz`, a `TransformedDistribution`
-            of one of these, or `likelihoods.StudentT`.
+            `Cauchy`, `Logistic`, `Laplace`, `SoftLaplace`, `Exponential`, `Weibull`, `Gamma`,
+            `Gompertz`, a transformed one of these, or `likelihoods.StudentT`.
         censored: True (or 1) where y is a lower bound, of the batch shape of the distribution.
 
     Raises:
@@ -164,6 +167,99 @@ class IntervalCensored(_Censored):
         return jnp.where(self.left_censored, outside, found)
 
 
+class _Truncated(dist.Distribution):
+    """A truncated distribution of NumPyro's with digits, and draws, at any distance of its ends.
+
+    NumPyro's densities are infinite or NaN from 13 scales on, and its draws lie beyond the ends.
+    """
+
+    arg_constraints = {}  # noqa: RUF012 - NumPyro's has checked them, and an end may be infinite
+    pytree_data_fields = ("base_dist", "low", "high", "_support")
+
+    def __init__(self, numpyros: Any) -> None:
+        self.base_dist, self._support = numpyros.base_dist, numpyros.support
+        self.low = jnp.asarray(getattr(numpyros, "low", -jnp.inf), float)
+        self.high = jnp.asarray(getattr(numpyros, "high", jnp.inf), float)
+        super().__init__(numpyros.batch_shape)
+
+    @property
+    def support(self) -> Any:
+        return self._support
+
+    def _log_between(self, low: Array, high: Array) -> Array:
+        """Return log P(low < Y < high) without truncation."""
+        ends = jnp.stack(jnp.broadcast_arrays(low, high), axis=-1)
+        found = IntervalCensored(self.base_dist).log_prob(ends)  # a density where both are equal
+        return jnp.where(high > low, found, -jnp.inf)
+
+    def log_prob(self, value: ArrayLike) -> Array:
+        inside = (value >= self.low) & (value <= self.high)
+        found = self.base_dist.log_prob(value) - self._log_between(self.low, self.high)
+        return jnp.where(inside, found, -jnp.inf)
+
+    def cdf(self, value: ArrayLike) -> Array:
+        y = jnp.clip(jnp.asarray(value, float), self.low, self.high)
+        total = self._log_between(self.low, self.high)
+        return jnp.clip(jnp.exp(self._log_between(self.low, y) - total), 0.0, 1.0)
+
+    def sample(self, key: PRNGKey, sample_shape: tuple[int, ...] = ()) -> Array:
+        base: Any = self.base_dist
+        log_u = jnp.log1p(-random.uniform(key, sample_shape + self.batch_shape))
+        from_low = jnp.isfinite(self.low)
+        end, sign = jnp.where(from_low, self.low, self.high), jnp.where(from_low, 1.0, -1.0)
+        total = self._log_between(self.low, self.high)
+
+        def excess(y: Array) -> Array:
+            """Return the log of the probability beyond y, seen from the finite end, less log u."""
+            ends = jnp.where(from_low, y, self.low), jnp.where(from_low, self.high, y)
+            return self._log_between(*ends) - total - log_u
+
+        def place(w: Array) -> Array:
+            return jnp.clip(end + sign * base.scale * jnp.exp(w), self.low, self.high)
+
+        def halve(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+            middle = 0.5 * (ends[0] + ends[1])
+            beyond = excess(place(middle)) > 0
+            return jnp.where(beyond, middle, ends[0]), jnp.where(beyond, ends[1], middle)
+
+        first = jnp.full_like(log_u, -30.0)
+        ends = lax.fori_loop(0, 36, halve, (first, first + 80))
+        y = lax.stop_gradient(place(0.5 * (ends[0] + ends[1])))
+        # At a draw the probability beyond it is u, whatever the parameters: d excess = 0.
+        slope = jnp.exp(base.log_prob(y) - total - log_u) * sign
+        change = jnp.maximum(excess(y), -30.0)  # it is -inf where y rounds to the far end
+        return y + (change - lax.stop_gradient(change)) / lax.stop_gradient(slope)
+
+    @property
+    def mean(self) -> Array:
+        return self._moments()[0]
+
+    @property
+    def variance(self) -> Array:
+        return self._moments()[1]
+
+    def _moments(self) -> tuple[Array, Array]:
+        """Return the mean and variance, about the mode, so that no digits cancel."""
+        d: Any = self.base_dist
+        if not isinstance(d, _KINDS.Normal):
+            raise NotImplementedError("moments of a truncated distribution: known of Normal alone")
+        mode = jnp.clip(d.loc, self.low, self.high)
+        # Relative to the mode, the density at t scales from it is exp(-t² / 2 - slope t).
+        slope = (mode - d.loc) / d.scale
+        most = 32 / (jnp.abs(slope) + jnp.sqrt(jnp.square(slope) + 32))  # exp(-16) there
+        first = jnp.maximum((self.low - mode) / d.scale, -most)
+        last = jnp.minimum((self.high - mode) / d.scale, most)
+        x, w = np.polynomial.legendre.leggauss(32)
+        column = (-1,) + (1,) * jnp.ndim(slope)
+        x, w = (jnp.asarray(a, slope.dtype).reshape(column) for a in (x, w))
+        t = (first + 0.5 * (last - first) * (1 + x)).astype(slope.dtype)
+        weights = w * jnp.exp(-0.5 * jnp.square(t) - slope * t)
+        weights = weights / jnp.sum(weights, axis=0)
+        mean = jnp.sum(weights * t, axis=0)
+        var = jnp.sum(weights * jnp.square(t - mean), axis=0)
+        return mode + d.scale * mean, jnp.square(d.scale) * var
+
+
 class _Ends(constraints.ParameterFreeConstraint):
     """Lower and upper ends of intervals, which may be infinite."""
 
@@ -182,10 +278,22 @@ OF_NUMPYRO: dict[type, Any] = {
     dist.LeftCensoredDistribution: LeftCensored,
     dist.IntervalCensoredDistribution: IntervalCensored,
 }
+_TRUNCATED: Any = (
+    dist.LeftTruncatedDistribution,
+    dist.RightTruncatedDistribution,
+    dist.TwoSidedTruncatedDistribution,
+)
 
 
 def with_exact_tails(distribution: Any) -> Any:
-    """Return ours for a censored distribution of NumPyro's, and any other as it is."""
+    """Return ours for a censored or truncated distribution of NumPyro's, and others as they are."""
+    if type(distribution) is dist.Independent:
+        entries = with_exact_tails(distribution.base_dist)
+        if entries is distribution.base_dist:
+            return distribution
+        return entries.to_event(distribution.reinterpreted_batch_ndims)
+    if isinstance(distribution, _TRUNCATED):
+        return _Truncated(distribution)
     if (ours := OF_NUMPYRO.get(type(distribution))) is None:
         return distribution
     flags = (getattr(distribution, name) for name in ours.arg_constraints)
@@ -224,11 +332,11 @@ def _log_tails(distribution: Any, y: Array) -> tuple[Array, Array]:
             y, falls = transform.inv(y), falls ^ (transform.sign < 0)
         below, above = _log_tails(d.base_dist, y)
         return jnp.where(falls, above, below), jnp.where(falls, below, above)
-    if isinstance(d, _KINDS.Normal | _KINDS.Logistic):
-        z = (y - d.loc) / d.scale
-        tail: Any = log_ndtr if isinstance(d, _KINDS.Normal) else lambda z: -softplus(-z)
-        below, above = tail(jnp.stack([z, -z]))  # it takes long to compile
-        return below, above
+    for kind, tail in _SYMMETRIC.items():
+        if isinstance(d, kind):
+            z = (y - d.loc) / d.scale
+            below, above = tail(jnp.stack([z, -z]))  # it takes long to compile
+            return below, above
     if isinstance(d, _KINDS.StudentT):
         return log_survival_of_t(d, 2 * d.loc - y), log_survival_of_t(d, y)
     if isinstance(d, _KINDS.Gamma):
@@ -242,10 +350,23 @@ def _log_tails(distribution: Any, y: Array) -> tuple[Array, Array]:
     else:
         raise TypeError(
             f"censored: distribution is {type(d).__name__}, whose log survival function is not "
-            "known, wanted Normal, LogNormal, StudentT, Logistic, Exponential, Weibull, Gamma, "
-            "Gompertz, or a TransformedDistribution of one"
+            "known, wanted Normal, LogNormal, StudentT, Cauchy, Logistic, Laplace, SoftLaplace, "
+            "Exponential, Weibull, Gamma, Gompertz, or a TransformedDistribution of one"
         )
     return _log_of_rest(above), above
+
+
+_SYMMETRIC: dict[Any, Callable[[Array], Array]] = {  # log P(Y <= y) at (y - loc) / scale
+    dist.Normal: log_ndtr,
+    dist.Logistic: lambda z: -softplus(-z),
+    dist.Cauchy: lambda z: jnp.log(jnp.arctan2(1.0, -z) / math.pi),
+    dist.Laplace: lambda z: jnp.where(
+        z > 0, jnp.log1p(-0.5 * jnp.exp(-jnp.abs(z))), -jnp.abs(z) - math.log(2)
+    ),
+    dist.SoftLaplace: lambda z: (
+        jnp.log(jnp.arctan(jnp.exp(jnp.clip(z, -8.0, 80.0))) * 2 / math.pi) + jnp.minimum(z + 8, 0)
+    ),
+}
 
 
 def _log_of_rest(log_p: Array) -> Array:

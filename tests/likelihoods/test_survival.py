@@ -6,17 +6,21 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 from scipy import stats
-from support.helpers import KEY
+from support.helpers import KEY, assert_mean
 
 import dgp_ppl as dgp
 from dgp_ppl.core import Marginals
 from dgp_ppl.likelihoods import IntervalCensored, LeftCensored, RightCensored, StudentT
+from dgp_ppl.likelihoods._survival import with_exact_tails
 
 TIMES = np.array([1e-6, 0.01, 0.4, 1.0, 1.1, 1.5, 3.0, 9.0, 40.0])
 KINDS = {
     "normal": (dist.Normal(1.0, 0.3), stats.norm(1.0, 0.3)),
     "lognormal": (dist.LogNormal(0.1, 0.3), stats.lognorm(0.3, scale=np.exp(0.1))),
     "logistic": (dist.Logistic(1.0, 0.3), stats.logistic(1.0, 0.3)),
+    "cauchy": (dist.Cauchy(1.0, 0.3), stats.cauchy(1.0, 0.3)),
+    "laplace": (dist.Laplace(1.0, 0.3), stats.laplace(1.0, 0.3)),
+    "soft laplace": (dist.SoftLaplace(1.0, 0.3), stats.hypsecant(1.0, 0.3)),
     "student": (dist.StudentT(3.0, 1.0, 0.3), stats.t(3, 1.0, 0.3)),
     "ours": (StudentT(50.0, 1.0, 0.3), stats.t(50, 1.0, 0.3)),
     "exponential": (dist.Exponential(1.5), stats.expon(scale=1 / 1.5)),
@@ -120,5 +124,37 @@ def test_a_bound_is_below_the_evidence_far_in_the_tail():
 
 
 def test_a_distribution_without_a_log_survival_function_is_named():
-    with pytest.raises(TypeError, match=r"censored: distribution is Cauchy, .*wanted Normal"):
-        RightCensored(dist.Cauchy(0.0, 1.0), True).log_prob(1.0)
+    with pytest.raises(TypeError, match=r"censored: distribution is Gumbel, .*wanted Normal"):
+        RightCensored(dist.Gumbel(0.0, 1.0), True).log_prob(1.0)
+
+
+FAR = np.array([-30.0, -3.0, 0.2, 5.0, 30.0])
+
+
+@pytest.mark.parametrize("ends", [(0.0, np.inf), (-np.inf, 0.5), (0.0, 0.7)])
+def test_a_truncated_normal_far_from_its_ends(ends):
+    """NumPyro's densities are infinite there, its distribution functions NaN, its draws outside."""
+    low, high = (None if np.isinf(end) else end for end in ends)
+    make = lambda f: with_exact_tails(dist.TruncatedNormal(f, 0.5, low=low, high=high))  # noqa: E731
+    ours = make(jnp.asarray(FAR, jnp.float32))
+    exact = stats.truncnorm(*((end - FAR) / 0.5 for end in ends), loc=FAR, scale=0.5)
+    y = np.clip(np.stack([exact.ppf(0.1), exact.ppf(0.6), FAR]), *ends).astype(np.float32)
+    whole = exact.logpdf(y)
+    np.testing.assert_allclose(ours.log_prob(jnp.asarray(y)), whole, rtol=1e-6, atol=1e-3)
+    np.testing.assert_allclose(ours.cdf(jnp.asarray(y)), exact.cdf(y), atol=2e-3)
+    assert (ours.log_prob(jnp.asarray(ends)[:, None] + jnp.array([[-0.1], [0.1]])) == -np.inf).all()
+    np.testing.assert_allclose(ours.variance, exact.var(), rtol=1e-2)
+    draws = ours.sample(KEY, (4000,))
+    assert_mean(np.asarray(draws, np.float64), ours.mean)
+    assert ours.support(draws).all()
+    moved = jax.grad(lambda f: make(f).sample(KEY).sum())(jnp.float32(0.2))
+    step = make(jnp.float32(0.21)).sample(KEY) - make(jnp.float32(0.19)).sample(KEY)
+    np.testing.assert_allclose(moved, step / 0.02, rtol=1e-2)
+
+
+@pytest.mark.parametrize("kind", [dist.Cauchy, dist.Laplace, dist.SoftLaplace, dist.Logistic])
+def test_draws_of_truncated_distributions_have_their_distribution_function(kind):
+    f = jnp.array([-20.0, 0.3, 20.0])
+    ours = with_exact_tails(dist.TruncatedDistribution(kind(f, 0.5), 0.0, 0.7).to_event(1))
+    entries = ours.base_dist
+    assert_mean(np.asarray(entries.cdf(entries.sample(KEY, (4000,))), np.float64), 0.5)
