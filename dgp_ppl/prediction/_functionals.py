@@ -65,6 +65,16 @@ def moments_of_draws(draws: Any) -> tuple[Any, Any]:
     return mean, var
 
 
+def warn_of_draws(caller: str, kind: str, num: int) -> None:
+    """Warn of probabilities that are counted."""
+    warnings.warn(
+        f"{caller}: NumPyro has no distribution function of {kind}: this is of {num:,} draws, and "
+        f"probabilities have standard errors up to {0.5 / num**0.5:.2g}; raise num for less",
+        UserWarning,
+        stacklevel=4,
+    )
+
+
 def warn_if_rough(found: Any, passes: int, of_draws: bool) -> None:
     """Warn of `moments` that few draws of f, or few passes, decide."""
     if is_traced(found):
@@ -187,7 +197,8 @@ def quantiles(mixtures: Mixture, levels: AnyArray) -> Array:
     """Return quantiles of y over all passes, [B, len(levels), ...].
 
     The quantile is the smallest y with cdf(y) >= level: exact for integers, and for real y within
-    half of `QUANTILE_TOLERANCE` standard deviations. Quantiles of integers have a derivative of 0.
+    half of `QUANTILE_TOLERANCE` of itself or of a standard deviation, whichever is less. Quantiles
+    of integers have a derivative of 0.
     """
     is_fine = not is_traced(levels) and np.max(levels, initial=0.0) > _FINE
     if not is_fine or holds_programs(mixtures):
@@ -208,12 +219,19 @@ def quantiles(mixtures: Mixture, levels: AnyArray) -> Array:
 
 
 def _constant_moments(mixtures: Mixture) -> Array:
-    return moments(jax.tree.map(lax.stop_gradient, mixtures))
+    try:
+        return moments(jax.tree.map(lax.stop_gradient, mixtures))
+    except NotImplementedError:
+        rows, *others = mixtures.entries.batch_shape[1:]
+        return jnp.full((rows, 3, *others), jnp.nan, mixtures.log_weights.dtype)
 
 
 @compiled
 def _quantiles(mixtures: Mixture, levels: Array, centre_var: Array) -> Array:
-    return jnp.moveaxis(_search(mixtures, levels, centre_var), 0, 1)
+    found, order = _search(mixtures, levels, centre_var), jnp.argsort(levels)
+    # Searches of two levels end within a tolerance each, which may exceed their distance.
+    ordered = lax.cummax(found[order], axis=0)[jnp.argsort(order)]
+    return jnp.moveaxis(ordered, 0, 1)
 
 
 @jax.custom_jvp
@@ -236,19 +254,19 @@ def _search(mixtures: Mixture, levels: Array, centre_var: Array) -> Array:
         ends = low, jnp.maximum(guess, 0) + sd + 1
     elif support in (constraints.unit_interval, constraints.boolean):
         ends = low, jnp.ones_like(guess)
-    elif support is constraints.real:
-        ends = guess - sd, guess + sd
-    else:
+    elif discrete or support.event_dim:
         raise NotImplementedError(support)
+    else:  # the ends of a support may differ by row; beyond them the cdf is 0 or 1
+        low = jnp.full_like(guess, -jnp.inf)
+        ends = guess - sd, guess + sd
     width = 1.0 if discrete else QUANTILE_TOLERANCE * sd
-    least = jnp.where(support is constraints.real, -jnp.inf, low)
     most = 1.0 if support is constraints.unit_interval else jnp.inf
 
     def search(ends: tuple[Array, Array], width: ArrayLike, rough: bool) -> Any:
         def cdf(y: Array) -> Array:
             if discrete:
                 return jnp.where(y < 0, 0.0, _cdf(mixtures, jnp.maximum(y, 0.0), rough))
-            return _cdf(mixtures, jnp.clip(y, least, most), rough)
+            return _cdf(mixtures, jnp.clip(y, low, most), rough)
 
         return _invert(cdf, level, *ends, jnp.broadcast_to(width, guess.shape), discrete)[:2]
 
@@ -259,7 +277,7 @@ def _search(mixtures: Mixture, levels: Array, centre_var: Array) -> Array:
         about = 1.0 if discrete else 1000 * width
         ends = search(ends, about, rough=True)
         if not discrete:
-            ends = jnp.maximum(ends[0] - about, least), jnp.minimum(ends[1] + about, most)
+            ends = jnp.maximum(ends[0] - about, low), jnp.minimum(ends[1] + about, most)
     lower, upper = search(ends, width, rough=False)
     return upper if discrete else 0.5 * (lower + upper)
 
@@ -326,12 +344,17 @@ def _invert(
     rounding = info.eps * level * jnp.sqrt(2 * jnp.pi) * jnp.exp(0.5 * jnp.square(target))
     slack = 0.0 if discrete else rounding
 
+    def closest(largest: Array) -> Array:
+        """Return the tolerance where ends are this large, far below a heavy tail's deviation."""
+        relative = tolerance if discrete else QUANTILE_TOLERANCE * largest
+        return jnp.maximum(jnp.minimum(tolerance, relative), 4 * info.eps * largest)
+
     def is_open(s: _Ends) -> tuple[Array, Array, Array]:
         """Return whether the quantile may lie below, or above, or the ends are too far apart."""
-        finest = 4 * info.eps * jnp.maximum(jnp.abs(s.lower), jnp.abs(s.upper))
+        largest = jnp.maximum(jnp.abs(s.lower), jnp.abs(s.upper))
         early = (s.moved == 0) & (s.tries < 18)
         below, above = early & (s.at_lower >= 0), early & (s.at_upper < 0)
-        return below, above & ~below, s.upper - s.lower > jnp.maximum(tolerance, finest)
+        return below, above & ~below, s.upper - s.lower > closest(largest)
 
     def step(s: _Ends) -> _Ends:
         below, above, wide = is_open(s)
@@ -341,7 +364,7 @@ def _invert(
         if discrete:
             place = jnp.clip(jnp.floor(place), s.lower + 1, s.upper - 1)
         else:  # too close to an end, a step would gain nothing
-            least = 0.5 * jnp.maximum(tolerance, 4 * info.eps * jnp.abs(place))
+            least = 0.5 * closest(jnp.abs(place))
             place = jnp.clip(place, s.lower + least, s.upper - least)
         # The ends first as they are, then further apart.
         place = jnp.where(above, s.upper + jnp.where(jnp.isinf(s.at_upper), 0.0, 2 * width), place)

@@ -118,7 +118,7 @@ class Prediction(Summarized, Portable):
         """Return P(Y_n <= y_n) of every entry of y, [N] or [N, P].
 
         It comes from the mixture if NumPyro has a distribution function of the likelihood, and
-        from draws otherwise.
+        from draws, with a warning, otherwise.
 
         Args:
             y: values in the units of y, in its shape, or one number for all inputs.
@@ -140,7 +140,7 @@ class Prediction(Summarized, Portable):
                 to_host(self._standardized(at)),
             )
         except NotImplementedError:
-            draws = self.sample(random.fold_in(self.key, 1), num)
+            draws = self._draws_without_cdf("cdf", num)
             if draws.shape[1:] != at.shape:
                 raise ValueError("cdf: y is an interval, wanted a value; see quantile") from None
             return (draws <= at).mean(axis=0)
@@ -199,8 +199,7 @@ class Prediction(Summarized, Portable):
         """Return quantiles of y, of shape ``q.shape + (N,)``.
 
         They invert the mixture's distribution function: exactly for integers, and for real y to
-        within 5e-7 of its standard deviation. If there is no distribution function for the
-        likelihood, they are the quantiles of draws.
+        5e-7 of itself or its standard deviation; or are of draws, with a warning, if it has none.
 
         Args:
             q: levels between 0 and 1.
@@ -213,18 +212,15 @@ class Prediction(Summarized, Portable):
         if not is_traced(levels) and not ((levels > 0) & (levels < 1)).all():
             raise ValueError(f"quantile: q is {q}, wanted levels strictly between 0 and 1")
         flat = levels.ravel()
-        num_classes = self._classes()[1]
-
-        def found(mixtures: Mixture) -> Array:
-            if num_classes is not None:
-                at = jnp.asarray(flat, float)
-                return functionals.class_quantiles(mixtures, at, num_classes)
-            return functionals.quantiles(mixtures, flat)
-
+        if (num_classes := self._classes()[1]) is None:
+            found = lambda mixtures: functionals.quantiles(mixtures, flat)  # noqa: E731
+        else:
+            at = jnp.asarray(flat, float)
+            found = lambda mixtures: functionals.class_quantiles(mixtures, at, num_classes)  # noqa: E731
         try:
             values = self._original(self._map(found).swapaxes(0, 1))
         except NotImplementedError:
-            draws = self.sample(random.fold_in(self.key, 1), num)
+            draws = self._draws_without_cdf("quantile", num)
             whole = next(self.components())[1].support.is_discrete
             how = {"axis": 0, "method": "higher" if whole else "linear"}
             values = namespace(draws, levels).quantile(draws, levels.ravel(), **how)
@@ -315,6 +311,10 @@ class Prediction(Summarized, Portable):
         result = namespace(values).concatenate(values)
         warn_of_nan("predict", {self.forward_pass.site: result})
         return result
+
+    def _draws_without_cdf(self, caller: str, num: int) -> np.ndarray:
+        functionals.warn_of_draws(caller, self._classes()[0], num)
+        return self.sample(random.fold_in(self.key, 1), num)
 
     def _classes(self) -> tuple[str, int | None]:
         """Return the name of y's distribution, and its number of classes; None if it has none."""

@@ -34,6 +34,16 @@ def two(likelihood, z=Z):
     return model
 
 
+def single(likelihood, variance=1.0, shift=0.0):
+    """A prior of one output, whose inputs are moved away from the inducing ones."""
+
+    def model(x):
+        f = dgp.gp("f", kernels.SquaredExponential(variance, 1.0), Z)(x + shift)
+        numpyro.sample("y", dgp.observe(f, likelihood))
+
+    return model
+
+
 def normal(f):
     return dist.Normal(f, jnp.array([0.3, 0.6])).to_event(1)
 
@@ -259,7 +269,11 @@ class WithoutCdf(dist.Distribution):
 def test_a_likelihood_without_moments_and_distribution_function():
     """They come from draws, as NumPyro has none."""
     p, same = one(WithoutCdf), one(lambda f: dist.Normal(f, 1.0))
-    np.testing.assert_allclose(p.cdf(0.3, num=4000), same.cdf(0.3), atol=0.05)
+    with pytest.warns(UserWarning, match=r"^cdf: .* of WithoutCdf: .* 4,000 draws, .* to 0\.0079"):
+        found = p.cdf(0.3, num=4000)
+    np.testing.assert_allclose(found, same.cdf(0.3), atol=0.05)
+    with pytest.warns(UserWarning, match=r"^quantile: .* of WithoutCdf: .* 1,000 draws"):
+        np.testing.assert_allclose(p.interval()[0], same.interval()[0], atol=0.3)
     words = "no mean or variance of this likelihood: .* 4,000 draws; standard errors"
     with pytest.warns(UserWarning, match=words):
         mean = p.mean
@@ -294,3 +308,30 @@ def test_quantiles_take_few_evaluations():
         assert steps <= max_steps
         np.testing.assert_allclose(0.5 * (lower + upper), exact.ppf(levels), rtol=2e-4, atol=1e-5)
         assert (upper >= lower).all()
+
+
+@pytest.mark.parametrize(
+    "likelihood",
+    [
+        lambda f: dist.TruncatedNormal(f - 20, 0.5, low=0.0),
+        lambda f: dist.Uniform(f, f + 1),
+        lambda f: dist.Pareto(jnp.exp(f), 3.0),
+    ],
+)
+def test_quantiles_of_any_continuous_support_invert_its_distribution_function(likelihood):
+    p, levels = prior(single(likelihood), num_samples=2), np.array([0.9, 0.05])
+    found = p.quantile(levels)
+    np.testing.assert_allclose([p.cdf(q) for q in found], levels[:, None] + 0 * found, atol=5e-4)
+
+
+@pytest.mark.parametrize(
+    "link", [lambda f: dist.LogNormal(f, 0.5), lambda f: dist.Poisson(jnp.exp(f))]
+)
+def test_quantiles_under_a_heavy_tail(link):
+    """A deviation of 1e7 says nothing about the median, which is 1."""
+    levels = np.array([0.5, 0.96, 0.95, 0.97])
+    found = prior(single(link, 16.0, 100.0)).quantile(levels)[:, 0]
+    assert (np.diff(found[np.argsort(levels)]) > 0).all()
+    if link(0.0).support is constraints.positive:
+        sd = np.sqrt(16 + 0.25)
+        np.testing.assert_allclose(found, np.exp(sd * stats.norm.ppf(levels)), rtol=1e-3)
