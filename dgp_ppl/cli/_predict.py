@@ -38,7 +38,14 @@ def _predict(
     ] = "0.05,0.5,0.95",
     samples: Annotated[int, typer.Option(help="Draws through the layers.", min=1)] = 100,
     seed: Annotated[int, typer.Option(help="Seed of the draws.", min=0, max=2**32 - 1)] = 0,
-    chunk: Annotated[int, typer.Option(help="Rows in memory at a time.", min=1)] = 10_000,
+    chunk: Annotated[
+        int,
+        typer.Option(
+            help="Rows in memory at a time. Each chunk has its own noise in the layers, so another "
+            "size changes predictions of deep fits by their Monte Carlo error.",
+            min=1,
+        ),
+    ] = 10_000,
     unseen: Annotated[
         str,
         typer.Option(
