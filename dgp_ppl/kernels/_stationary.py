@@ -48,7 +48,9 @@ def _squared_distance(x: Inputs, z: OtherInputs, lengthscale: ArrayLike) -> Arra
         return sum(others, first)
     square = _square_norm(x, w)[:, None] + _square_norm(z, w)[None, :]
     cross = matmul(x * scaled_x, (z * scaled_z).T)
-    return jnp.maximum(computed_once(square - 2 * cross), 0.0)
+    square = computed_once(square - 2 * cross)
+    # At least 0, with the derivatives of the square itself: maximum would halve them at 0.
+    return square + jax.lax.stop_gradient(jnp.maximum(-square, 0.0))
 
 
 def _centre(x: Inputs) -> Array:
@@ -69,6 +71,11 @@ def _square_norm(x: Inputs, w: Array) -> Array:
 def _distance(square: Array) -> Array:
     """Return sqrt(r²), kept above 0 by rounding error so that its gradient stays finite."""
     return jnp.sqrt(jnp.maximum(square, jnp.finfo(square.dtype).eps))
+
+
+def _below(square: Array) -> Array:
+    """Return r² less the least one of `_distance`, where it is less: derivatives at 0 need it."""
+    return jnp.minimum(square - jnp.finfo(square.dtype).eps, 0.0)
 
 
 class _Stationary(Scaled, Kernel):
@@ -155,7 +162,7 @@ class Matern32(_Matern):
 
     def _profile(self, square: Array) -> Array:
         r = math.sqrt(3) * _distance(square)
-        return (1 + r) * jnp.exp(-r)
+        return (1 + r) * jnp.exp(-r) - 3 / 2 * _below(square)
 
 
 class Matern52(_Matern):
@@ -170,7 +177,7 @@ class Matern52(_Matern):
 
     def _profile(self, square: Array) -> Array:
         r = math.sqrt(5) * _distance(square)
-        return (1 + r + jnp.square(r) / 3) * jnp.exp(-r)
+        return (1 + r + jnp.square(r) / 3) * jnp.exp(-r) - 5 / 6 * _below(square)
 
 
 class RationalQuadratic(_Stationary):

@@ -206,3 +206,13 @@ def test_outliers_cost_the_other_inputs_no_digits():
         )
         near = np.ix_(is_near, is_near)
         np.testing.assert_allclose(found[near], expected[near], atol=2e-6)
+
+
+@pytest.mark.parametrize("dim", [1, 3])
+def test_second_derivatives_where_inputs_coincide(dim):
+    """A floor of distances, or a clip of rounding errors, would make them 0, or halve them."""
+    at = jnp.full(dim, 0.3)
+    for kind, slope in (("SquaredExponential", 1.0), ("Matern32", 3.0), ("Matern52", 5 / 3)):
+        kernel = getattr(kernels, kind)(2.0, 0.7)
+        found = jax.hessian(lambda x: kernel(x[None], at[None])[0, 0])(at)  # noqa: B023
+        np.testing.assert_allclose(found, -2 * slope / 0.7**2 * np.eye(dim), rtol=1e-5, atol=1e-5)
