@@ -91,7 +91,8 @@ def fit_mcem(
 
     Each iteration makes one step of the sampler, and one step of the optimiser in the model's
     params at a state drawn from the last `window` states. After `steps` iterations the params and
-    the sampler's scales stay fixed, and draws are kept::
+    the sampler's scales stay fixed, and draws are kept. Nothing warns of too few steps: energies at
+    the params' last nat of evidence vary by more. To be sure, take twice the steps::
 
         result = dgp.fit_mcem(key, model, x, y, z=z, batch_size=1000, num_chains=2)
 
