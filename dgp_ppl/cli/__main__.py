@@ -17,7 +17,7 @@ __all__ = ["load", "main", "run"]
 _INTERRUPTED = 130  # the shell's code for a command that Ctrl-C ended
 _EXTRAS = {
     "typer": "cli", "rich": "cli", "pyarrow": "tables", "jinja2": "report",
-    "matplotlib": "plots", "arviz_plots": "plots",
+    "matplotlib": "plots", "arviz_plots": "plots", "catboost": "rivals", "ngboost": "rivals",
 }  # fmt: skip
 """The extra of `dgp_ppl` that installs a module."""
 

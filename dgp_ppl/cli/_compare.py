@@ -17,9 +17,11 @@ from dgp_ppl.comparison._folder import LAST_FIGURES
 from dgp_ppl.comparison._metrics import (
     INFERENCE_HEADINGS,
     PREDICTION_HEADINGS,
+    density_notes,
     format_number,
     format_summary,
 )
+from dgp_ppl.comparison._rivals import RIVALS
 from dgp_ppl.comparison._setting import MODEL, OPTIONS, RESULTS, with_options
 
 
@@ -30,7 +32,7 @@ def _compare(
     methods: Annotated[
         str | None,
         option(
-            f"Methods to compare, separated by commas: {', '.join(METHODS)}.",
+            f"Methods to compare, separated by commas: {', '.join([*METHODS, *RIVALS])}.",
             MODEL,
             show_default="sgpr,dsvi,dspp; for classes dsvi,dspp",
         ),
@@ -95,7 +97,7 @@ def _compare(
     if report and outcome.fits:
         print_note(shown, f"Report: {out / 'report.html'}")
     elif report:
-        print_note(notes, "No figures and no report: every method failed on the first split.")
+        print_note(notes, "No figures and no report: no method has a fit of the first split.")
     failed = [r for r in outcome.splits if "error" in r]
     for row in failed:
         print_note(notes, f"{row['method']}, split {row['split']}: {row['error']}")
@@ -112,6 +114,8 @@ def print_results(to: Any, outcome: Comparison, title: str) -> None:
     headings = {m: h for m, h in INFERENCE_HEADINGS.items() if m in measured}
     if headings:
         to.print(_table(outcome, headings, "Quality of inference"))
+    for note in density_notes(outcome.splits):
+        print_note(to, note)
 
 
 def _line(row: dict[str, Any]) -> str:

@@ -25,6 +25,7 @@ from dgp_ppl.cli._options import (
     option,
 )
 from dgp_ppl.comparison import METHODS, compare
+from dgp_ppl.comparison._method import check_methods
 from dgp_ppl.comparison._run import Run
 from dgp_ppl.comparison._setting import MODEL, OPTIONS, RESULTS, with_options
 
@@ -61,6 +62,7 @@ def _fit(
 
     Example: `dgp-ppl fit houses.csv --target price --out price.dgp`.
     """
+    check_methods([method], (), ())
     out = Path(f"{data_stem(data)}.dgp") if out is None else out
     overwrite = options.pop("overwrite")
     check_output(out, overwrite, (".dgp",), [data])

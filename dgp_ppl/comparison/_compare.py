@@ -33,6 +33,7 @@ from dgp_ppl.comparison._folder import (
 from dgp_ppl.comparison._in_one_program import fits_in_one_program
 from dgp_ppl.comparison._method import check_methods, setting_for
 from dgp_ppl.comparison._metrics import summarise
+from dgp_ppl.comparison._rivals import RIVALS, estimators, identity, parted, rival_versions
 from dgp_ppl.comparison._run import Job, Run, run_method
 from dgp_ppl.comparison._setting import (
     OPTIONS,
@@ -84,7 +85,7 @@ class Comparison:
 @with_options([option for option in OPTIONS if not option.hidden])
 def compare(
     data: str | os.PathLike[str] | ArrowFrame | Table | Dataset | Rows,
-    methods: Sequence[str] | None = None,
+    methods: Sequence[Any] | None = None,
     *,
     setting: Setting | None = None,
     splits: int | Sequence[int] | None = None,
@@ -125,7 +126,14 @@ def compare(
         data: a `Dataset`; a name or file that `datasets.load` takes; a data frame; a folder of
             .parquet files; or `Rows` of inputs, [N, D], and targets, [N] or [N, 1].
         methods: names in `dgp_ppl.comparison.METHODS`; by default sgpr, dsvi and dspp, and for
-            classes, folders and `Rows` dsvi and dspp.
+            classes, folders and `Rows` dsvi and dspp. Also "catboost", "ngboost" and
+            "hist_gradient_boosting", of the extra ``rivals``, and any estimators with
+            scikit-learn's interface, or pairs (name, estimator). They are fitted to the
+            standardised rows. Of ``pred_dist(X)``, ``predict(X, return_std=True)`` and
+            ``predict(X, quantiles=...)`` the first that there is gives the density; what predicts
+            a mean alone gets a Gaussian with the variance of its errors on a tenth of the training
+            rows, and then all rows. What takes rows to stop by (``eval_set``, ``Y_val``) gets
+            this tenth, and is not fitted again. ``density`` of a row says which it is.
         setting: the options that all methods share; None for the defaults of `Setting`.
         splits: number of splits: the first ones of the data set if it has splits, else random ones
             with 90 % of the rows for training. By default three, or fewer if the data set has
@@ -172,7 +180,10 @@ def compare(
         ValueError: if a name is unknown or a number is out of range.
     """
     setting = make_setting("compare", setting, options)
-    check_methods(methods)
+    theirs: dict[str, Any] = {}  # estimators
+    if methods is not None:
+        methods, theirs = parted(methods)
+        check_methods(methods, RIVALS, theirs)
     wanted = "an Executor: dgp_ppl.comparison.local_workers(4), or Dask's client.get_executor()"
     check_kind("compare", "executor", executor, Executor | None, wanted)
     check_forks(executor)
@@ -198,6 +209,7 @@ def compare(
         data, target=target, split_key=split_key, drop=drop, categorical=categorical, strict=strict
     )
     methods = chosen_methods(source, methods)
+    rivals = estimators(methods, theirs, source, seed)
     classes = source.num_classes if source.task == "multiclass" else 1
     where = f"the target of {source.name}"
     setting = complete_setting("compare", setting, source.task, classes, target=where)
@@ -213,7 +225,10 @@ def compare(
         "drop": _names(drop), "categorical": _names(categorical), "strict": strict,
         "x64": jnp.zeros(()).dtype == jnp.float64,
     }  # fmt: skip
-    record = {"data": describe(first), "config": config, "versions": versions()}
+    if rivals:
+        config["rivals"] = {name: identity(estimator) for name, estimator in rivals.items()}
+    known_versions = versions() | rival_versions(rivals)
+    record = {"data": describe(first), "config": config, "versions": known_versions}
     comparison = Comparison(record)
     places = [(s, method) for s in numbers for method in methods]
     known = []
@@ -237,7 +252,7 @@ def compare(
                     label = f"{method} {done}/{len(numbers)}" if progress else False
                     yield Job(
                         method, split, own, config, label, keeps_run=done == 1,
-                        keeps_tree=done == 1 and folder is not None,
+                        keeps_tree=done == 1 and folder is not None, rival=rivals.get(method),
                     )  # fmt: skip
 
     def keep(job: Job, row: dict[str, Any], run: Run | None) -> None:

@@ -53,7 +53,7 @@ def fits_on(
         for source in {job.split.data for job in jobs if job.split.train is None}:
             with _sendable(f"the rows of {source.name}", "give .parquet or .npy files"):
                 pickle.dumps(source)
-    running = {pool.submit(_work, job, METHODS[job.method]): job for job in jobs}
+    running = {pool.submit(_work, job, METHODS.get(job.method)): job for job in jobs}
     lost: BrokenExecutor | None = None
     try:
         with Progress(progress, len(jobs), "compare", unit="fits") as bar:
@@ -126,11 +126,12 @@ def _start_worker(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _work(job: Job, method: Method) -> tuple[dict[str, Any], bytes | None]:
+def _work(job: Job, method: Method | None) -> tuple[dict[str, Any], bytes | None]:
     """Run a job in a worker; returns the row, and the pickled run if it is needed."""
     if os.getpid() != _IMPORTED_BY:  # a fork of some executor that does not show it
         raise ValueError(_FORKS)
-    METHODS[job.method] = method  # a worker may not have the user's registrations
+    if method is not None:  # a worker may not have the user's registrations
+        METHODS[job.method] = method
     job = dataclasses.replace(job, label=False)  # the bars of several workers would mix
     try:
         with jax.enable_x64(job.config["x64"]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from jax import random
@@ -202,17 +202,21 @@ def setting_for(method: str, setting: Setting, num_data: float) -> Setting:
     return dataclasses.replace(setting, steps=steps)
 
 
-def check_methods(methods: Sequence[str] | None) -> None:
-    """Raise unless these are different names of methods, or None."""
-    if methods is None:
-        return
-    known = ", ".join(METHODS)
+def check_methods(methods: Sequence[str], rivals: Iterable[str], given: Collection[str]) -> None:
+    """Raise unless these are different names of methods, of rivals or of `given` estimators."""
+    taken = [*METHODS, *rivals]
+    known = ", ".join(taken)
     for method in methods:
-        if method not in METHODS:
+        if method not in {*taken, *given}:
             raise DataError(f"compare: there is no method {method!r}, wanted one of {known}")
+        if method in taken and method in given:
+            raise DataError(f"compare: the name {method!r} is taken, wanted another for yours")
     if not methods or len(set(methods)) < len(methods):
         names = ",".join(methods)
-        raise DataError(f"compare: methods has {names!r}, wanted different names among {known}")
+        raise DataError(
+            f"compare: methods has {names!r}, wanted different names among {known}, and "
+            "estimators of one class as pairs (name, estimator)"
+        )
 
 
 def methods_for(task: str, methods: Sequence[str], streams: bool = False) -> tuple[str, ...]:

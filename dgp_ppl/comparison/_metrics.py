@@ -10,6 +10,7 @@ import numpy as np
 import sklearn.metrics
 
 from dgp_ppl import metrics
+from dgp_ppl.comparison._rivals import OF_ERRORS, RivalFit
 from dgp_ppl.prediction import Prediction
 
 _REGRESSION = ("rmse", "log_density", "crps", "coverage90")
@@ -40,7 +41,9 @@ INFERENCE_HEADINGS = {
 """Table headings of the metrics of inference: restarts and chain diagnostics."""
 
 
-def predictive_metrics(task: str, prediction: Prediction, y: np.ndarray) -> dict[str, float | None]:
+def predictive_metrics(
+    task: str, prediction: Prediction | RivalFit, y: np.ndarray
+) -> dict[str, float | None]:
     """Return the metrics of a prediction of y, [N]; the AUC is None if all are of one class."""
     if task == "regression":
         return {
@@ -98,6 +101,12 @@ def _mean_and_error(values: list[Any]) -> dict[str, Any]:
         with np.errstate(invalid="ignore"):  # an infinite R-hat
             error = float(np.std(known, ddof=1) / np.sqrt(len(known)))
     return {"mean": float(np.mean(known)), "se": error}
+
+
+def density_notes(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Say which methods have a density that is not their own."""
+    names = dict.fromkeys(r["method"] for r in rows if r.get("density") == OF_ERRORS)
+    return [f"The density of {', '.join(names)} is {OF_ERRORS}."] if names else []
 
 
 def format_number(value: float) -> str:

@@ -17,6 +17,7 @@ from dgp_ppl._files import fingerprint, finite
 from dgp_ppl.comparison._fit_method import FailedFit, Found, MethodFit, fit_method, keys_of_split
 from dgp_ppl.comparison._method import Fitted
 from dgp_ppl.comparison._metrics import METRICS, predictive_metrics
+from dgp_ppl.comparison._rivals import fit_rival
 from dgp_ppl.comparison._setting import Setting
 from dgp_ppl.comparison._source import Split
 from dgp_ppl.criticism import FitCheck, chain_diagnostics, check_fit, prediction_diagnostics
@@ -162,6 +163,7 @@ class Job:
     label: str | bool = False  # of the progress bar
     keeps_run: bool = True  # whether the run is needed, and not the row alone
     keeps_tree: bool = False  # whether its ArviZ tree is needed, too
+    rival: Any = None  # the estimator, unless `method` is one of ours
 
     @property
     def fit_options(self) -> dict[str, Any]:
@@ -175,7 +177,10 @@ class Job:
 
 
 def run_method(job: Job, found: Found | None = None) -> tuple[dict[str, Any], Run | None]:
-    """Do a job, whose fit may be `found` already; return the row, and the run unless it failed."""
+    """Do a job, whose fit may be `found` already; return the row, and the run if there is one.
+
+    What failed has none, nor have estimators of other packages.
+    """
     split, setting, data = job.split, job.setting, job.split.data
     x, y = split.training(setting.batch)
     x_test, y_test = split.held_out()
@@ -183,6 +188,14 @@ def run_method(job: Job, found: Found | None = None) -> tuple[dict[str, Any], Ru
         "split": split.index, "method": job.method, **dict.fromkeys(METRICS[data.task]),
         "steps": setting.steps,
     }  # fmt: skip
+    if job.rival is not None:
+        row["steps"], options = None, job.fit_options
+        try:
+            fit = fit_rival(job.rival, x, y, x_test, setting, data.num_classes, **options)
+        except FailedFit as error:
+            return {**row, "error": str(error)}, None
+        row |= {"seconds": fit.seconds, "density": fit.density}
+        return row | predictive_metrics(data.task, fit, y_test), None
     if found is None:
         try:
             found = fit_method(job.method, x, y, setting, **job.fit_options)

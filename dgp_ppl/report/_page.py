@@ -17,7 +17,12 @@ import numpy as np
 from dgp_ppl import criticism, datasets
 from dgp_ppl._files import replacing
 from dgp_ppl.comparison._compare import Comparison
-from dgp_ppl.comparison._metrics import INFERENCE_HEADINGS, PREDICTION_HEADINGS, format_summary
+from dgp_ppl.comparison._metrics import (
+    INFERENCE_HEADINGS,
+    PREDICTION_HEADINGS,
+    density_notes,
+    format_summary,
+)
 from dgp_ppl.comparison._run import Run
 from dgp_ppl.datasets._source import RowSource
 from dgp_ppl.report._figures import method_label, write_figures
@@ -63,7 +68,7 @@ def write_report(comparison: Comparison, folder: Path) -> None:
         "failed": [r for r in record["splits"] if "error" in r],
         "checks": {method_label(method): run.check.lines for method, run in runs.items()},
         "loo": loo,
-        "notes": _repeated_note(runs) + notes,
+        "notes": density_notes(record["splits"]) + _repeated_note(runs) + notes,
         "figures": {name: _inline(figure) for name, figure in figures.items()},
     }
     source = files("dgp_ppl.report").joinpath("report.html.jinja").read_text(encoding="utf-8")

@@ -1,7 +1,9 @@
 """`dgp-ppl compare`: its files, exit codes, and one-line errors for bad input."""
 
 import json
+import sys
 
+import pandas as pd
 import pytest
 import xarray
 from support.commands import command, frame, refused
@@ -52,6 +54,19 @@ def test_the_report_of_a_messy_file_is_printed(messy, tmp_path, monkeypatch):
     record = json.loads((tmp_path / "out" / "results.json").read_text())
     assert record["config"]["drop"] == ["garage", "country"]
     assert record["config"]["categorical"] == ["rooms"]
+
+
+def test_rivals(tmp_path, monkeypatch):
+    rows = frame(40)
+    pd.concat([rows, rows]).to_csv(tmp_path / "twice.csv", index=False)
+    args = ["compare", tmp_path / "twice.csv", "--target", "price", "--splits", "1", "--quiet"]
+    args += ["--methods", "hist_gradient_boosting", "--out", tmp_path / "out"]
+    code, text, _ = command(*args)
+    assert code == 0
+    assert "density of hist_gradient_boosting is a Gaussian" in " ".join(text.split())
+    monkeypatch.setitem(sys.modules, "ngboost", None)
+    said = refused("compare", "step", "--methods", "ngboost", "--out", tmp_path / "more")
+    assert said == "dgp-ppl: ngboost is not installed; pip install 'dgp_ppl[rivals]'\n"
 
 
 def test_bad_input_is_one_line(messy, tmp_path):
