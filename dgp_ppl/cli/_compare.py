@@ -17,6 +17,7 @@ from dgp_ppl.comparison._folder import LAST_FIGURES
 from dgp_ppl.comparison._metrics import (
     INFERENCE_HEADINGS,
     PREDICTION_HEADINGS,
+    UNSEEN_HEADINGS,
     density_notes,
     format_number,
     format_summary,
@@ -114,6 +115,9 @@ def print_results(to: Any, outcome: Comparison, title: str) -> None:
     headings = {m: h for m, h in INFERENCE_HEADINGS.items() if m in measured}
     if headings:
         to.print(_table(outcome, headings, "Quality of inference"))
+    if any(r["repeated"]["mean"] for r in summary):
+        headings = {m: h for m, h in UNSEEN_HEADINGS.items() if m in summary[0]}
+        to.print(_table(outcome, headings, "Without held-out rows whose inputs are training rows"))
     for note in density_notes(outcome.splits):
         print_note(to, note)
 

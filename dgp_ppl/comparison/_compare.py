@@ -112,7 +112,8 @@ def compare(
     inputs of them. The training rows also set the scale of the inputs and of a regression target.
     The ELBO is in nats per row of the standardised target; RMSE, log density and CRPS are in the
     data's units. Classes have accuracy, log loss (nats), expected calibration error, Brier score,
-    and the AUC if there are two.
+    and the AUC if there are two. ``repeated`` counts the held-out rows whose inputs are training
+    rows too, and ``rmse_of_unseen`` and so on are of the other ones.
 
     `Rows` and folders of .parquet files are read block by block, and need not fit in memory. Their
     columns are numbers. A split holds out a tenth of the rows at random, at most 10,000.

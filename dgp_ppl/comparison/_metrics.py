@@ -15,15 +15,16 @@ from dgp_ppl.prediction import Prediction
 
 _REGRESSION = ("rmse", "log_density", "crps", "coverage90")
 _CLASSES = ("accuracy", "log_loss", "ece", "brier")
+_UNSEEN = ("rmse_of_unseen", "log_density_of_unseen"), ("accuracy_of_unseen", "log_loss_of_unseen")
 _FIT = (
     "elbo_per_datum", "restart_spread", "rhat_predictions", "rhat", "ess", "divergences", "seconds",
     "steps",
 )  # fmt: skip
 
 METRICS: dict[str, tuple[str, ...]] = {
-    "regression": (*_REGRESSION, *_FIT),
-    "binary": (*_CLASSES, "auc", *_FIT),
-    "multiclass": (*_CLASSES, *_FIT),
+    "regression": (*_REGRESSION, "repeated", *_UNSEEN[0], *_FIT),
+    "binary": (*_CLASSES, "auc", "repeated", *_UNSEEN[1], *_FIT),
+    "multiclass": (*_CLASSES, "repeated", *_UNSEEN[1], *_FIT),
 }
 """The metrics of each task: first of predictions, then of fits."""
 
@@ -40,28 +41,48 @@ INFERENCE_HEADINGS = {
 }  # fmt: skip
 """Table headings of the metrics of inference: restarts and chain diagnostics."""
 
+UNSEEN_HEADINGS = {"repeated": "repeated rows"} | {
+    m: PREDICTION_HEADINGS[m.removesuffix("_of_unseen")] for names in _UNSEEN for m in names
+}
+"""Table headings of held-out rows that repeat the inputs of a training row: their number, and the
+metrics of the others."""
+
 
 def predictive_metrics(
-    task: str, prediction: Prediction | RivalFit, y: np.ndarray
+    task: str, prediction: Prediction | RivalFit, y: np.ndarray, repeated: np.ndarray | None = None
 ) -> dict[str, float | None]:
-    """Return the metrics of a prediction of y, [N]; the AUC is None if all are of one class."""
+    """Return the metrics of a prediction of y, [N]; the AUC is None if all are of one class.
+
+    `repeated`, [N], tells the rows that the metrics of the unseen ones leave out.
+    """
+    rows: dict[str, float | None] = {} if repeated is None else {"repeated": int(repeated.sum())}
+    unseen = None if repeated is None or repeated.all() else ~repeated
     if task == "regression":
+        mean, log_p = prediction.mean, prediction.log_prob(y)
+        if unseen is not None:
+            rows["rmse_of_unseen"] = metrics.rmse(y[unseen], mean[unseen])
+            rows["log_density_of_unseen"] = metrics.mean_log_density(log_p[unseen])
         return {
-            "rmse": metrics.rmse(y, prediction.mean),
-            "log_density": metrics.mean_log_density(prediction.log_prob(y)),
+            "rmse": metrics.rmse(y, mean),
+            "log_density": metrics.mean_log_density(log_p),
             "crps": float(prediction.crps(y).mean()),
             "coverage90": metrics.interval_coverage(y, *prediction.interval(0.9)),
+            **rows,
         }
     probabilities = prediction.probabilities
     classes = np.arange(probabilities.shape[1])
     correct = probabilities.argmax(axis=1) == y
     with np.errstate(divide="ignore"):  # scikit-learn's log loss would clip probabilities
         log_loss = -np.log(probabilities[np.arange(len(y)), y.astype(int)])
+    if unseen is not None:
+        rows["accuracy_of_unseen"] = float(correct[unseen].mean())
+        rows["log_loss_of_unseen"] = float(log_loss[unseen].mean())
     values: dict[str, float | None] = {
         "accuracy": float(correct.mean()),
         "log_loss": float(log_loss.mean()),
         "ece": _calibration_error(probabilities.max(axis=1), correct),
         "brier": float(np.square(probabilities - (classes == y[:, None])).sum(axis=1).mean()),
+        **rows,
     }
     if task == "binary":
         has_both = len(np.unique(y)) == 2

@@ -21,7 +21,7 @@ from dgp_ppl.comparison._rivals import fit_rival
 from dgp_ppl.comparison._setting import Setting
 from dgp_ppl.comparison._source import Split
 from dgp_ppl.criticism import FitCheck, chain_diagnostics, check_fit, prediction_diagnostics
-from dgp_ppl.datasets import Dataset, Rows
+from dgp_ppl.datasets import Dataset, Rows, repeated_rows
 from dgp_ppl.datasets._source import RowSource
 from dgp_ppl.inference.runs._summary import Summarized
 from dgp_ppl.inferencedata import to_inferencedata
@@ -184,6 +184,7 @@ def run_method(job: Job, found: Found | None = None) -> tuple[dict[str, Any], Ru
     split, setting, data = job.split, job.setting, job.split.data
     x, y = split.training(setting.batch)
     x_test, y_test = split.held_out()
+    repeated = None if isinstance(x, Rows) else repeated_rows(x, x_test)
     row: dict[str, Any] = {
         "split": split.index, "method": job.method, **dict.fromkeys(METRICS[data.task]),
         "steps": setting.steps,
@@ -195,7 +196,7 @@ def run_method(job: Job, found: Found | None = None) -> tuple[dict[str, Any], Ru
         except FailedFit as error:
             return {**row, "error": str(error)}, None
         row |= {"seconds": fit.seconds, "density": fit.density}
-        return row | predictive_metrics(data.task, fit, y_test), None
+        return row | predictive_metrics(data.task, fit, y_test, repeated), None
     if found is None:
         try:
             found = fit_method(job.method, x, y, setting, **job.fit_options)
@@ -216,7 +217,7 @@ def run_method(job: Job, found: Found | None = None) -> tuple[dict[str, Any], Ru
         row["restart_spread"] = float(np.std([v for v in values if v is not None], ddof=1))
         if bounds := [f.elbo_per_datum for f in fits if f.elbo_per_datum is not None]:
             row["elbo_per_datum"] = float(np.mean(bounds))
-    row |= predictive_metrics(data.task, prediction, y_test)
+    row |= predictive_metrics(data.task, prediction, y_test, repeated)
     _, key_rows, key_prediction = keys_of_split(job.config["seed"], split.index)
     if fitted.chains is not None:
         row |= chain_diagnostics(fitted.chains)

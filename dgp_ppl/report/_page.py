@@ -20,6 +20,7 @@ from dgp_ppl.comparison._compare import Comparison
 from dgp_ppl.comparison._metrics import (
     INFERENCE_HEADINGS,
     PREDICTION_HEADINGS,
+    UNSEEN_HEADINGS,
     density_notes,
     format_summary,
 )
@@ -68,6 +69,8 @@ def write_report(comparison: Comparison, folder: Path) -> None:
         "failed": [r for r in record["splits"] if "error" in r],
         "checks": {method_label(method): run.check.lines for method, run in runs.items()},
         "loo": loo,
+        "repeated": any(row["repeated"]["mean"] for row in record["summary"]),
+        "unseen": _summary_table(record["summary"], UNSEEN_HEADINGS),
         "notes": density_notes(record["splits"]) + _repeated_note(runs) + notes,
         "figures": {name: _inline(figure) for name, figure in figures.items()},
     }
@@ -87,8 +90,8 @@ def _summary_table(
         means = [mean for mean in means if mean is not None]
         if means:
             shown.append(metric)
-        if len(means) > 1 and metric in _BEST:
-            best[metric] = _BEST[metric](means)
+        if len(means) > 1 and (choose := _BEST.get(metric.removesuffix("_of_unseen"))):
+            best[metric] = choose(means)
     rows = []
     for row in summary:
         cells = [

@@ -56,13 +56,16 @@ def test_the_report_of_a_messy_file_is_printed(messy, tmp_path, monkeypatch):
     assert record["config"]["categorical"] == ["rooms"]
 
 
-def test_rivals(tmp_path, monkeypatch):
+def test_rivals_and_repeated_rows(tmp_path, monkeypatch):
     rows = frame(40)
     pd.concat([rows, rows]).to_csv(tmp_path / "twice.csv", index=False)
     args = ["compare", tmp_path / "twice.csv", "--target", "price", "--splits", "1", "--quiet"]
     args += ["--methods", "hist_gradient_boosting", "--out", tmp_path / "out"]
     code, text, _ = command(*args)
+    (row,) = json.loads((tmp_path / "out" / "results.json").read_text())["splits"]
     assert code == 0
+    assert row["repeated"] > 0
+    assert "Without held-out rows whose inputs are training rows" in text
     assert "density of hist_gradient_boosting is a Gaussian" in " ".join(text.split())
     monkeypatch.setitem(sys.modules, "ngboost", None)
     said = refused("compare", "step", "--methods", "ngboost", "--out", tmp_path / "more")

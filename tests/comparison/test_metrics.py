@@ -4,8 +4,10 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
-from dgp_ppl.comparison._metrics import METRICS, format_summary, summarise
+from dgp_ppl.comparison._metrics import METRICS, format_summary, predictive_metrics, summarise
+from dgp_ppl.comparison._rivals import RivalFit
 
 
 def test_failed_fits_and_missing_values_are_left_out_of_the_summary():
@@ -23,6 +25,20 @@ def test_failed_fits_and_missing_values_are_left_out_of_the_summary():
     assert found["rmse"] == {"mean": 2.0, "se": pytest.approx(np.std([1, 3], ddof=1) / np.sqrt(2))}
     assert found["ess"] == {"mean": None, "se": None}
     assert found["seconds"]["mean"] == 1.0
+
+
+def test_unseen_rows_have_metrics_of_their_own():
+    y, repeated = np.array([1.0, 2.0, 4.0]), np.array([True, False, False])
+    fit = RivalFit(norm(np.zeros(3), 1.0), 0.0, 1.0, 0.0, "its own")
+    found = predictive_metrics("regression", fit, y, repeated)
+    assert found["repeated"] == 1
+    assert found["rmse_of_unseen"] == pytest.approx(np.sqrt(10))
+    assert found["log_density_of_unseen"] == pytest.approx(norm.logpdf(y[1:]).mean())
+    assert "rmse_of_unseen" not in predictive_metrics("regression", fit, y, y > 0)
+    fit = RivalFit(np.array([[0.8, 0.2], [0.4, 0.6], [0.3, 0.7]]), 0.0, 1.0, 0.0, "its own")
+    found = predictive_metrics("binary", fit, np.array([0, 0, 1]), repeated)
+    assert found["accuracy_of_unseen"] == 0.5
+    assert found["log_loss_of_unseen"] == pytest.approx(-np.log([0.4, 0.7]).mean())
 
 
 def test_a_mean_has_the_decimals_of_its_standard_error():
