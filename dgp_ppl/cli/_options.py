@@ -43,6 +43,9 @@ SHARED = tuple(
         ("categorical", list[str] | None, None, DATA,
          "Column of numbers to take as categories; as for --drop. The target's numbers are then "
          "classes."),
+        ("groups", str | None, None, DATA,
+         "Column whose rows with the same cell stay on one side of each random split; or inputs, "
+         "for rows with the same inputs."),
         ("strict", bool, False, DATA, "Refuse a table with text, dates or missing cells."),
         ("split_key", str, DEFAULT_SPLITS, DATA,
          "Name of the array of an .npz file that holds the splits."),

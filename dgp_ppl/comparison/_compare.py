@@ -90,6 +90,7 @@ def compare(
     setting: Setting | None = None,
     splits: int | Sequence[int] | None = None,
     seed: int = 0,
+    groups: str | None = None,
     target: str | None = None,
     drop: str | Sequence[str] = (),
     categorical: str | Sequence[str] = (),
@@ -140,6 +141,8 @@ def compare(
             with 90 % of the rows for training. By default three, or fewer if the data set has
             fewer, and one for folders and `Rows`. ``splits=[4]`` takes the fifth alone.
         seed: seed of the random splits and of all fits.
+        groups: the column of a table, whose rows with the same cell stay on one side of each random
+            split; or "inputs", for rows with the same inputs. It may be a column to `drop`.
         target: the column to predict, for data with columns. Text and booleans are classes. Rows
             without a target are left out.
         drop: columns to leave out.
@@ -214,14 +217,15 @@ def compare(
     classes = source.num_classes if source.task == "multiclass" else 1
     where = f"the target of {source.name}"
     setting = complete_setting("compare", setting, source.task, classes, target=where)
-    waiting = divided(source, given, seed)
+    waiting = divided(source, given, seed, groups)
     numbers, first = [split.index for split in waiting], waiting[0].data
     if setting.category_kernel:
         check_categories("compare", first, setting.model)
     _tell(first, progress)
     folder = None if out is None else prepare_folder(Path(out), overwrite, resume)
     config = dataclasses.asdict(setting) | {
-        "methods": list(methods), "seed": seed, "target": target, "split_key": split_key,
+        "methods": list(methods), "seed": seed, "groups": groups, "target": target,
+        "split_key": split_key,
         "splits": numbers if np.iterable(splits) else len(numbers),
         "drop": _names(drop), "categorical": _names(categorical), "strict": strict,
         "x64": jnp.zeros(()).dtype == jnp.float64,

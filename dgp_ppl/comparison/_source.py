@@ -96,13 +96,32 @@ def split_numbers(splits: Any) -> list[int]:
     return numbers
 
 
-def divided(source: Source, splits: Sequence[int] | None, seed: int) -> list[Split]:
+def divided(
+    source: Source, splits: Sequence[int] | None, seed: int, groups: str | None = None
+) -> list[Split]:
     """Return the splits with these numbers; None stands for the first ones."""
+    labels = None if groups is None else _labels(source, groups)
     if isinstance(source, RowSource):
         return [Split(source, None, s, None, source.test_rows(seed, s)) for s in splits or [0]]
     if splits is None:
         own = source.test_index
         splits = range(_DEFAULT_SPLITS if own is None else min(_DEFAULT_SPLITS, len(own)))
-    found = datasets.splits(source, max(splits) + 1, seed)
+    found = datasets.splits(source, max(splits) + 1, seed, labels)
     fit = source.fit if isinstance(source, TableSource) else lambda train: None
     return [Split(source, fit(found[s][0]), s, *found[s]) for s in splits]
+
+
+def _labels(source: Source, groups: str) -> np.ndarray:
+    """Return numbers that rows of one group share, [N, K]: of a column, or of all inputs."""
+    columns, names = {}, []
+    if isinstance(source, TableSource):
+        columns = source.whole.take(source.rows).columns
+        names = [n for n in columns if n != source.target and n not in source.drop]
+    if isinstance(source, RowSource) or (groups != "inputs" and groups not in columns):
+        known = ", ".join(["inputs", *columns])
+        fault = f"wanted one of {known}, of rows that are not read block by block"
+        raise DataError(f"compare: groups is {groups!r}, {fault}")
+    if isinstance(source, Dataset):
+        return source.x
+    found = np.column_stack([columns[n].values for n in ([groups] if groups in columns else names)])
+    return np.where(np.isnan(found), np.inf, found)  # missing cells are equal

@@ -85,7 +85,9 @@ def check_size(where: str, rows: int) -> None:
         )
 
 
-def splits(data: Any, num_splits: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+def splits(
+    data: Any, num_splits: int, seed: int, groups: Any = None
+) -> list[tuple[np.ndarray, np.ndarray]]:
     """Split a data set into training and test rows.
 
     The splits that come with the data set are used if there are any. Otherwise split ``s``
@@ -96,13 +98,17 @@ def splits(data: Any, num_splits: int, seed: int) -> list[tuple[np.ndarray, np.n
         data: the data set.
         num_splits: number of splits; the first ones are returned.
         seed: seed of the random splits, at least 0.
+        groups: labels of the rows, [N] or [N, K], such as ``data.x``. Rows with the same label stay
+            together: groups are permuted, and the last ones with a tenth of the rows at least are
+            test rows.
 
     Returns:
         A pair (train_index, test_index) of int64 row numbers for each split. Every row is in
         exactly one of the two.
 
     Raises:
-        DataError: if the data set comes with fewer splits.
+        DataError: if the data set comes with fewer splits, or with splits beside `groups`, or if
+            `groups` leave less than two training rows.
         TypeError: if `num_splits` or `seed` is no integer.
         ValueError: if `num_splits` is below 1, or `seed` below 0.
     """
@@ -111,9 +117,24 @@ def splits(data: Any, num_splits: int, seed: int) -> list[tuple[np.ndarray, np.n
     kind = type(data) if hasattr(data, "test_index") else Dataset
     check_kind("splits", "data", data, kind, "a Dataset, as datasets.load returns")
     rows = len(data.y)
+    if groups is not None and (data.test_index is not None or len(groups) != rows):
+        raise DataError(
+            f"{shown(data.name)}: groups has {len(groups)} labels, wanted one for each of {rows} "
+            "rows, of data without splits of their own"
+        )
     if data.test_index is None:
-        orders = (np.random.default_rng((seed, s)).permutation(rows) for s in range(num_splits))
-        tests = [np.sort(order[9 * rows // 10 :]) for order in orders]
+        labels: Any = range(rows) if groups is None else groups
+        labels = np.unique(labels, axis=0, return_inverse=True)[1].ravel()
+        sizes, tests = np.bincount(labels), []
+        for s in range(num_splits):
+            order = np.random.default_rng((seed, s)).permutation(len(sizes))
+            held = order[np.cumsum(sizes[order]) > 9 * rows // 10]
+            tests.append(np.flatnonzero(np.isin(labels, held)))
+            if rows - len(tests[s]) < 2:
+                raise DataError(
+                    f"{shown(data.name)}: groups has one of {sizes.max()} of {rows} rows, wanted "
+                    "groups with nine tenths of the rows at most"
+                )
     elif num_splits > len(data.test_index):
         raise DataError(
             f"{shown(data.name)}: num_splits is {num_splits}, and the data set comes with "

@@ -67,6 +67,8 @@ def test_rivals_and_repeated_rows(tmp_path, monkeypatch):
     assert row["repeated"] > 0
     assert "Without held-out rows whose inputs are training rows" in text
     assert "density of hist_gradient_boosting is a Gaussian" in " ".join(text.split())
+    code, text, _ = command(*args, "--overwrite", "--groups", "inputs")
+    assert (code, "Without held-out rows" in text) == (0, False)
     monkeypatch.setitem(sys.modules, "ngboost", None)
     said = refused("compare", "step", "--methods", "ngboost", "--out", tmp_path / "more")
     assert said == "dgp-ppl: ngboost is not installed; pip install 'dgp_ppl[rivals]'\n"

@@ -14,6 +14,7 @@ from support.tables import houses
 import dgp_ppl
 from dgp_ppl import datasets
 from dgp_ppl.comparison import _compare
+from dgp_ppl.comparison._source import divided
 from dgp_ppl.datasets._source import TableSource, open_source
 
 DROP = ["id", "owner"]
@@ -38,6 +39,22 @@ def test_a_frame_is_compared_on_preprocessors_of_its_splits():
     np.testing.assert_array_equal(run.x, columns.inputs(source.whole)[source.rows[train]])
     np.testing.assert_array_equal(run.x_test, source.dataset(columns).x[test])
     np.testing.assert_allclose(run.standardizer.x_loc, run.x.mean(axis=0))
+
+
+def test_groups_of_a_column_stay_on_one_side():
+    """It may be left out of the inputs; missing cells are one group."""
+    frame = pd.DataFrame(houses(60)).assign(owner=[None, *"abcde"] * 10, floor=[np.nan, 1, 2] * 20)
+    source = open_source(frame, target="price", drop=DROP)
+    for column in ("owner", "floor"):
+        label = frame[column].astype(str).to_numpy()[source.rows]
+        for split in divided(source, range(6), 0, column):
+            assert not {*label[split.train]} & {*label[split.test]}
+    for data, groups, message in (
+        (source, "ownr", "groups is 'ownr', wanted one of inputs, .*owner"),
+        (datasets.load("step"), "x", "wanted one of inputs, of rows that are not read block"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            divided(data, [0], 0, groups)
 
 
 def test_labels_are_classes_and_warnings_are_given(capsys, monkeypatch):

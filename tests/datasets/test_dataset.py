@@ -39,6 +39,20 @@ class TestSplits:
                 assert sorted([*train, *test]) == list(range(rows))
                 assert train.dtype == test.dtype == np.int64
 
+    def test_groups_stay_together(self):
+        groups = np.random.default_rng(0).integers(5, size=(60, 2))
+        for train, test in datasets.splits(small(60), 3, 0, groups):
+            assert not {*map(tuple, groups[train])} & {*map(tuple, groups[test])}
+            assert 6 <= len(test) <= 12
+            assert sorted([*train, *test]) == list(range(60))
+        for data, labels, message in (
+            (small(60), np.arange(60) > 58, "groups has one of 59 of 60 rows, wanted"),
+            (small(60), groups[1:], "groups has 59 labels, wanted one for each of 60"),
+            (small(60, (np.arange(6),)), groups, "wanted .*without splits of their own"),
+        ):
+            with pytest.raises(DataError, match=message):
+                datasets.splits(data, 3, 0, labels)
+
     def test_random_ones_depend_on_seed_and_split_alone(self):
         data = load("diabetes")
         first = datasets.splits(data, 3, seed=1)
