@@ -29,7 +29,9 @@ RIVALS: dict[str, tuple[str, dict[str, Any]]] = {
                                        "verbose": False, "allow_writing_files": False}),
     "ngboost": ("ngboost.NGB", {"n_estimators": 2000, "early_stopping_rounds": 50,
                                 "verbose": False}),
-    "hist_gradient_boosting": ("sklearn.ensemble.HistGradientBoosting", {}),
+    "hist_gradient_boosting": ("sklearn.ensemble.HistGradientBoosting",
+                               {"max_iter": 3000, "early_stopping": True,
+                                "n_iter_no_change": 100}),
 }  # fmt: skip
 OF_ERRORS = "a Gaussian with the variance of its errors on a tenth of the training rows"
 
