@@ -188,6 +188,24 @@ class Sparse(eqx.Module):
             cov = cov + matmul(jnp.swapaxes(root, -1, -2), root)
         return _mean(q, A, x), cov
 
+    def contrast(
+        self, q: InducingPosterior, x: Array, others: Inputs, weights: Float[Array, " N"]
+    ) -> Float[Array, " P"]:
+        """Return the variance of f(x) - weights' f(others) at one row x, [D]."""
+        x = x[None]
+        # Products with the others alone are the same in all passes of a prediction.
+        between = matmul(covariance(self.kernel, others, others), weights[:, None])
+        cross = covariance(self.kernel, others, x) - 0.5 * between
+        own = evaluated(self.kernel, x)[..., 0]
+        prior = own - 2 * jnp.sum(cross[..., 0] * weights, axis=-1)
+        A = self.project(x) - matmul(self.project(others), weights[:, None])
+        var = jnp.maximum(
+            prior - jnp.sum(jnp.square(A), axis=-2)[..., 0], default_jitter(A.dtype) * own
+        )
+        if isinstance(q, AbstractInducing):
+            var = var + q.variance_of(A)[..., 0]
+        return jnp.broadcast_to(var, self.out)
+
     @jax.jit
     def correction(
         self, q: InducingPosterior, v: Float[Array, "M P"], at_z: Float[Array, "M P"], x: Inputs

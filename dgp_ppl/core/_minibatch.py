@@ -343,7 +343,10 @@ def _check_near(near: NearRows, arrays: Any, size: int, num_real: Any) -> None:
             is_same = np.array_equal(np.asarray(array, own.dtype)[near.order], np.asarray(own))
             found = "near has other rows than the arrays"
     if not is_same:
-        raise ValueError(f"minibatch: {found}, wanted the NearRows(x, y) of these arrays")
+        raise ValueError(
+            f"minibatch: {found}, wanted the NearRows(x, y) of these arrays; GlobalInducing, which "
+            "has other rows, and check_guide, which simulates y, do not go with them"
+        )
 
 
 def _check_rows(read: int, wanted: int | None) -> None:

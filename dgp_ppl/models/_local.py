@@ -61,9 +61,9 @@ class LocalProcess:
                     "local: draws of functions are wanted, and g is known row by row alone, wanted "
                     "moments, quantiles or sample of the prediction"
                 )
-            mean, var = self._given_rows(f, x, noise, hidden)
-            given = f(h) + Marginals(mean[:, None], var[:, None])
-            return observe(given, lambda f: dist.Normal(f, noise))
+            return observe(
+                self._given_rows(f, f(h), h, x, noise, hidden), lambda f: dist.Normal(f, noise)
+            )
         # All rows come as they were given, a minibatch in blocks.
         is_whole = len(x) == len(self.near.order)
         order = jnp.asarray(self.near.order) if is_whole else jnp.arange(len(x))
@@ -81,41 +81,45 @@ class LocalProcess:
         return InBlocks(mean[: len(x), 0], cov, noisy, order, f.guided)
 
     def _given_rows(
-        self, f: RandomFunction, x: Inputs, noise: ArrayLike, hidden: Propagate
-    ) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
-        """Return mean and variance of g at x given the residuals of the nearest rows.
+        self, f: RandomFunction, own: Marginals, h: Inputs, x: Inputs, noise: Any, hidden: Propagate
+    ) -> Marginals:
+        """Return f(h) + g(x) given the nearest rows, with f(h), at h = hidden(x).
 
-        Their f is taken at its mean, layer by layer. So f and g are independent given the rows,
-        which makes the variances of their sum somewhat too large.
+        With weights a = K⁻¹ k(rows, x) it is f(h) + a'(y - f(rows)) and the rest of g. So it has
+        the variance of f(h) - a'f(rows), in which hidden layers at the rows are at their means.
         """
-        near, kernel, num = self.near, self.kernel, self.near.neighbours
+        near, num = self.near, self.near.neighbours
         average = lambda layer, h: layer(h).mean  # noqa: E731
-        residual = lambda x, y: y - average(f, hidden(x, average))[:, 0]  # noqa: E731
-        scaled, all_at_once = near.x / kernel.lengthscale, len(near.x) <= num * len(x)
-        residuals = residual(near.x, near.y) if all_at_once else None
+        scaled, all_at_once = near.x / self.kernel.lengthscale, len(near.x) <= num * len(x)
 
         def nearest(row: Array) -> Array:
-            square = jnp.sum(jnp.square(scaled - (row / kernel.lengthscale)[None]), axis=1)
+            square = jnp.sum(jnp.square(scaled - (row / self.kernel.lengthscale)[None]), axis=1)
             return lax.top_k(-square, num)[1]
 
         index = lax.map(nearest, x, batch_size=_AT_ONCE)
-        if residuals is None:
-            rows = index.ravel()
-            r = residual(near.x[rows], near.y[rows]).reshape(index.shape)
-        else:
-            r = residuals[index]
+        rows = jnp.arange(len(near.x)) if all_at_once else index.ravel()
+        inner = hidden(near.x[rows], average)
+        r = near.y[rows] - average(f, inner)[:, 0]
+        at = index if all_at_once else jnp.arange(len(rows)).reshape(index.shape)
 
-        def one(args: tuple[Array, Array, Array]) -> tuple[Array, Array]:
-            row, places, r = args
-            known = near.x[places]
-            K = kernel(known, known) + jnp.square(noise) * jnp.eye(num, dtype=known.dtype)
-            # Column one is L⁻¹ k(known, row), column two L⁻¹ r.
-            both = jnp.stack([kernel(known, row[None])[:, 0], r], axis=1)
-            a, e = matmul(factorise(K, jitter=0.0).inverse, both).T
-            return jnp.sum(a * e), kernel(row[None])[0] - jnp.sum(jnp.square(a))
+        def one(args: tuple[Array, ...]) -> tuple[Array, Array]:
+            x, h, own_var, index, at = args
+            a, var = self.given(x, near.x[index], noise)
+            both = f.sparse.contrast(f.inducing, h, inner[at], a)[0]
+            return jnp.sum(a * r[at]), both + jnp.maximum(var, 0.0) - own_var
 
-        mean, var = lax.map(one, (x, index, r), batch_size=_AT_ONCE)
-        return mean, jnp.maximum(var, 0.0)
+        mean, var = lax.map(one, (x, h, own.var[:, 0], index, at), batch_size=_AT_ONCE)
+        return own + Marginals(mean[:, None], var[:, None])
+
+    def given(
+        self, x: Float[Array, " D"], known: Float[Array, "K D"], noise: Any
+    ) -> tuple[Float[Array, " K"], Array]:
+        """Return the weights of residuals g + noise in g's mean at a row x, and g's variance."""
+        K = self.kernel(known, known) + jnp.square(noise) * jnp.eye(len(known), dtype=known.dtype)
+        inverse = factorise(K, jitter=0.0).inverse
+        half = matmul(inverse, self.kernel(known, x[None]))
+        var = self.kernel(x[None])[0] - jnp.sum(jnp.square(half))
+        return matmul(inverse.T, half)[:, 0], var
 
 
 def local(name: str, near: NearRows, kernel: KernelMaker = Matern12.learned) -> LocalProcess:
@@ -130,7 +134,11 @@ def local(name: str, near: NearRows, kernel: KernelMaker = Matern12.learned) -> 
     Inducing inputs smooth away what only the nearest rows know. Of g no inducing inputs are needed:
     it is integrated out, jointly with the noise, within each block of near rows. Under a guide the
     log density of ``y`` is E[log p(y | f)], over the joint q(f) of the last layer in the block;
-    without one it is log E[p(y | f)]. A prediction adds g given the residuals of the nearest rows.
+    without one it is log E[p(y | f)]. A minibatch has blocks that start anywhere, so its bound is
+    of other blocks than the bound of all rows. A prediction adds g given the residuals of the
+    nearest rows, where hidden layers are at their means. LOO of `to_inferencedata` averages over
+    the noise of hidden layers as if it were independent of y, which moves it where that noise is
+    large.
     `GlobalInducing` runs the model at other rows, and so cannot be its guide.
 
     Args:
@@ -179,6 +187,13 @@ class InBlocks(dist.Distribution):
         self.mean_of_f, self.cov, self.noisy, self.order = mean, cov, noisy, order
         self.guided = guided
         super().__init__(mean.shape, ())
+
+    def mask(self, mask: Any) -> dist.Distribution:
+        """Refuse a mask: rows are given the rows before, which a mask would not take away."""
+        raise ValueError(
+            "local: a mask is over y, whose rows depend on each other, wanted NearRows(x, y), x "
+            "and y without the rows that are missing"
+        )
 
     def log_prob(self, value: Float[Array, " N"]) -> Float[Array, " N"]:
         """Return E[log p(y | f)] under a guide and log E[p(y | f)] without one, [N] in nats."""

@@ -122,14 +122,30 @@ def test_every_row_is_equally_likely_in_a_minibatch():
     assert_mean(jax.jit(jax.vmap(draw))(random.split(KEY, 50_000)), 8 / ROWS)
 
 
+NEW = jnp.asarray([[-1.3], [0.2], [float(X[3, 0])], [5.0]])
+
+
 def test_predictions_are_exact_with_all_rows_as_neighbours():
+    """With q(v) = p(v | y): those of a GP whose kernel is the sum of both."""
     near = dgp.NearRows(X, Y, neighbours=ROWS)
-    new = jnp.asarray([[-1.3], [0.2], [5.0]])
-    p = dgp.predict(KEY, model, None, {}, new, near=near, posterior_samples={"f.v": V[None]})
-    A = np.linalg.solve(L, gram(F, X, new))
-    a = np.linalg.solve(K, gram(G, X, new))
+    cov = np.linalg.inv(np.eye(ROWS) + L.T @ np.linalg.solve(K, L))
+    loc = cov @ L.T @ np.linalg.solve(K, Y)
+    params = {"f.v.loc": loc[:, None], "f.v.scale_tril": np.linalg.cholesky(cov)[None]}
+    params = {n: jnp.asarray(a, jnp.float32) for n, a in params.items()}
+    p = dgp.predict(KEY, model, dgp.MeanField(model), params, NEW, near=near, num_samples=2)
+    k = gram(F, X, NEW) + gram(G, X, NEW)
+    A = np.linalg.solve(K + gram(F, X), k)
+    np.testing.assert_allclose(p.mean, A.T @ np.asarray(Y), rtol=2e-3, atol=1e-3)
+    np.testing.assert_allclose(p.var, 1.9 + NOISE**2 - (A * k).sum(0), rtol=2e-3)
+
+
+def test_predictions_given_a_draw_are_exact():
+    near = dgp.NearRows(X, Y, neighbours=ROWS)
+    p = dgp.predict(KEY, model, None, {}, NEW, near=near, posterior_samples={"f.v": V[None]})
+    A = np.linalg.solve(L, gram(F, X, NEW))
+    a = np.linalg.solve(K, gram(G, X, NEW))
     mean = A.T @ np.asarray(V[:, 0]) + a.T @ (np.asarray(Y) - MEAN)
-    var = 1.5 - (A**2).sum(0) + 0.4 - (a * gram(G, X, new)).sum(0) + NOISE**2
+    var = 1.5 - (A**2).sum(0) + 0.4 - (a * gram(G, X, NEW)).sum(0) + NOISE**2
     np.testing.assert_allclose(p.mean, mean, rtol=2e-3, atol=1e-3)
     np.testing.assert_allclose(p.var, var, rtol=2e-3)
     with pytest.raises(ValueError, match="draws of functions are wanted"):
@@ -162,6 +178,13 @@ def test_errors_name_what_is_wrong():
     for near in (dgp.NearRows(X[:9], Y[:9]), dgp.NearRows(X, Y + 1)):
         with pytest.raises(ValueError, match="wanted the NearRows"):
             handlers.seed(model, KEY)(X, Y, near=near)
+    site = handlers.trace(handlers.seed(model, KEY)).get_trace(X, Y, near=NEAR)["y"]
+    with pytest.raises(ValueError, match="local: a mask is over y"):
+        site["fn"].mask(Y > 0)
+    params = {"f.v.loc": V, "f.v.scale_tril": jnp.eye(ROWS)[None]}
+    call, loss = (KEY, model, dgp.MeanField(model), params, X, Y), dgp.ImportanceWeighted(2)
+    with pytest.raises(TypeError, match="wanted over='global'"):
+        dgp.evaluate(*call, near=NEAR, loss=loss)
     with pytest.raises(TypeError, match="without a lengthscale"):
         dgp.local("g", NEAR, lambda name, dim: G + G)
     with pytest.raises(ValueError, match="one output and Gaussian noise"):
