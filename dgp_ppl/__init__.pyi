@@ -108,6 +108,7 @@ from .prediction import (
     layer_functions as layer_functions,
     pool as pool,
     predict as predict,
+    tune_local as tune_local,
 )
 from .standardize import (
     Standardizer as Standardizer,

@@ -104,22 +104,23 @@ class LocalProcess:
 
         def one(args: tuple[Array, ...]) -> tuple[Array, Array]:
             x, h, own_var, index, at = args
-            a, var = self.given(x, near.x[index], noise)
+            a, var = near_weights(self.kernel, x, near.x[index], noise)
             both = f.sparse.contrast(f.inducing, h, inner[at], a)[0]
-            return jnp.sum(a * r[at]), both + jnp.maximum(var, 0.0) - own_var
+            return jnp.sum(a * r[at]), both + var - own_var
 
         mean, var = lax.map(one, (x, h, own.var[:, 0], index, at), batch_size=_AT_ONCE)
         return own + Marginals(mean[:, None], var[:, None])
 
-    def given(
-        self, x: Float[Array, " D"], known: Float[Array, "K D"], noise: Any
-    ) -> tuple[Float[Array, " K"], Array]:
-        """Return the weights of residuals g + noise in g's mean at a row x, and g's variance."""
-        K = self.kernel(known, known) + jnp.square(noise) * jnp.eye(len(known), dtype=known.dtype)
-        inverse = factorise(K, jitter=0.0).inverse
-        half = matmul(inverse, self.kernel(known, x[None]))
-        var = self.kernel(x[None])[0] - jnp.sum(jnp.square(half))
-        return matmul(inverse.T, half)[:, 0], var
+
+def near_weights(
+    kernel: Any, x: Float[Array, " D"], known: Float[Array, "K D"], noise: ArrayLike
+) -> tuple[Float[Array, " K"], Array]:
+    """Return the weights of residuals g + noise in g's mean at a row x, and g's variance."""
+    K = kernel(known, known) + jnp.square(noise) * jnp.eye(len(known), dtype=known.dtype)
+    inverse = factorise(K, jitter=0.0).inverse
+    half = matmul(inverse, kernel(known, x[None]))
+    var = kernel(x[None])[0] - jnp.sum(jnp.square(half))
+    return matmul(inverse.T, half)[:, 0], jnp.maximum(var, 0.0)
 
 
 def local(name: str, near: NearRows, kernel: KernelMaker = Matern12.learned) -> LocalProcess:

@@ -8,8 +8,9 @@ from dgp_ppl.prediction._layer_functions import LayerFunction, layer_functions
 from dgp_ppl.prediction._pool import pool
 from dgp_ppl.prediction._predict import predict
 from dgp_ppl.prediction._prediction import Prediction
+from dgp_ppl.prediction._tune_local import tune_local
 
 __all__ = [
     "LatentInputs", "LayerFunction", "Prediction", "guided", "infer_latent", "latent_inputs",
-    "layer_functions", "pool", "predict",
+    "layer_functions", "pool", "predict", "tune_local",
 ]  # fmt: skip

@@ -170,6 +170,33 @@ def test_a_deep_gp_finds_what_inducing_inputs_smooth_away(tmp_path):
     np.testing.assert_array_equal(kept.mean, p.mean)
 
 
+def test_tuning_makes_rows_likely_given_their_nearest():
+    """The rough function that it is given has lengthscale 0.3 and variance 1, and f is near 0."""
+    x = np.random.default_rng(0).uniform(-2, 2, (300, 2)).astype(np.float32)
+    K = gram(kernels.Matern12(1.0, 0.5), x, x) + 0.01 * np.eye(300)
+    y = (np.linalg.cholesky(K) @ np.random.default_rng(1).normal(size=300)).astype(np.float32)
+    near = dgp.NearRows(x[:200], y[:200])
+    guide, kwargs = dgp.MeanField(models.deep_gp), {"z": (x[:5],), "local": near}
+    fit = dgp.fit(
+        KEY, models.deep_gp, guide, x[:200], y[:200], steps=1, progress=False, noise=0.1, **kwargs
+    )
+    tuned = dgp.tune_local(KEY, models.deep_gp, guide, fit, near, **kwargs)
+    assert {n for n in tuned if not np.array_equal(tuned[n], fit.params[n])} == {
+        "g.variance", "g.lengthscale"
+    }  # fmt: skip
+
+    def density(params):
+        p = dgp.predict(KEY, models.deep_gp, guide, params, x[200:], **kwargs)
+        return p.log_prob(y[200:]).mean()
+
+    true = fit.params | {"g.variance": jnp.ones(()), "g.lengthscale": jnp.full(2, 0.5)}
+    assert density(tuned) > max(density(true) - 0.05, density(fit.params) + 0.5)
+    with pytest.raises(ValueError, match=r"wanted h\.lengthscale and noise: pass"):
+        dgp.tune_local(KEY, models.deep_gp, guide, fit, near, name="h", **kwargs)
+    with pytest.raises(ValueError, match="is of no local process"):
+        dgp.tune_local(KEY, models.deep_gp, guide, fit, near, z=(x[:5],))
+
+
 def test_errors_name_what_is_wrong():
     with pytest.raises(ValueError, match="NearRows: x and y have shapes"):
         dgp.NearRows(X, Y[:5])

@@ -33,6 +33,7 @@ from dgp_ppl.inference import (
     fit,
     fit_many,
 )
+from dgp_ppl.prediction import tune_local
 
 _EVALUATION_ROWS = 10_000  # rows of a minibatch when the ELBO is evaluated
 _EVALUATION_DRAWS = 20
@@ -137,9 +138,14 @@ def _local(task: Task) -> Fitted:
         raise UnsuitableError("local needs the model deep_gp and the likelihood gaussian")
     task_model, task_fit = task.split()
     built = build(task_model)
-    built.kwargs["local"] = NearRows(task.x, task.y)
+    built.kwargs["local"] = near = NearRows(task.x, task.y)
     guide = MeanField(built.model)
-    return _fit_guide(task_fit, guide, built, start=_starts(task_model, built))
+
+    def tuned(fit: FitResult) -> FitResult:
+        params = tune_local(task.key, built.model, guide, fit, near, **built.kwargs)
+        return dataclasses.replace(fit, params=params)
+
+    return _fit_guide(task_fit, guide, built, start=_starts(task_model, built), then=tuned)
 
 
 def _predictive_loss(task: Task) -> PredictiveELBO:
@@ -226,16 +232,17 @@ def _implicit(task: Task) -> Fitted:
 
 
 def _fit_guide(
-    task: Task, guide: LayerGuide, built: Built, num_draws: int = _EVALUATION_DRAWS, **options: Any
-) -> Fitted:
-    """Fit a guide in minibatches and evaluate its ELBO; `options` are keywords of `fit`."""
+    task: Task, guide: LayerGuide, built: Built, num_draws: int = _EVALUATION_DRAWS,
+    then: Callable[[FitResult], FitResult] = lambda fit: fit, **options: Any,
+) -> Fitted:  # fmt: skip
+    """Fit a guide in minibatches, change the fit, and evaluate it; `options` are for `fit`."""
     key_fit, key_elbo = random.split(task.key)
     setting = task.setting
     result = fit(
         key_fit, built.model, guide, *task.data, steps=task.steps, batch_size=setting.batch,
         learning_rate=setting.learning_rate, progress=task.progress, **options, **built.kwargs,
     )  # fmt: skip
-    return _evaluated(key_elbo, task, guide, built, result, num_draws)
+    return _evaluated(key_elbo, task, guide, built, then(result), num_draws)
 
 
 def _evaluated(
