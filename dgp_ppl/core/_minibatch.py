@@ -156,6 +156,18 @@ class whole_plates(Messenger):  # noqa: N801 - a handler, named as NumPyro's are
             msg["args"], msg["value"] = (size, None), jnp.arange(size)
 
 
+class _holds(Messenger):  # noqa: N801 - a handler
+    """Handler that notes at a plate's site, as ``arrays``, whose rows the plate takes."""
+
+    def __init__(self, arrays: tuple[Any, ...]) -> None:
+        super().__init__()
+        self.arrays = arrays
+
+    def process_message(self, msg: Any) -> None:
+        if msg["type"] == "plate":
+            msg["arrays"] = self.arrays
+
+
 class _rows_at_hand(Messenger):  # noqa: N801 - a handler
     """Handler that gives a plate the rows of a source that have been read."""
 
@@ -304,7 +316,7 @@ def minibatch(
             subsample = max(1, subsample // near.block) * near.block
     if streamed is not None:
         _check_rows(len(streamed.rows), batch_size)
-    with handler:
+    with handler, _holds(arrays):
         plate = numpyro.plate(name, size, subsample_size=subsample)
     with plate as rows:
         if streamed is not None:

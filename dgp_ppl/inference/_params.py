@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -22,7 +22,7 @@ from dgp_ppl._checks import (
 from dgp_ppl._partition import Call, CallArrays, Partition, alone
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference.guides import LayerGuide
-from dgp_ppl.inference.programs._handlers import held_names, survey
+from dgp_ppl.inference.programs._handlers import held_names, shared_sites, survey
 from dgp_ppl.inference.runs._summary import program_name
 
 
@@ -121,7 +121,8 @@ def _shapes_of(
         if partition.guide is not None:
             programs["guide"] = partition.guide_with(data)
             if new_rows and isinstance(programs["guide"], LayerGuide):
-                programs["guide"] = programs["guide"].for_new_rows()
+                shared = partial(shared_sites, partition.model, call)
+                programs["guide"] = programs["guide"].for_new_rows(shared)
         for name, program in programs.items():
             if program is not None:
                 sites = {n: s for n, s in survey(program, call).items() if s["type"] == "param"}

@@ -15,7 +15,6 @@ from dgp_ppl._typing import Model
 from dgp_ppl.core._handover import is_layer
 from dgp_ppl.core._minibatch import whole_plates
 from dgp_ppl.inference.programs._handlers import survey
-from dgp_ppl.likelihoods import Observed
 from dgp_ppl.likelihoods._observe import as_observed
 
 
@@ -72,7 +71,7 @@ class ModelSites:
 
 
 def _is_data(site: Any) -> bool:
-    if isinstance(site["fn"], Observed):
+    if as_observed(site["fn"]) is not None:
         return True
     return site["is_observed"] and not isinstance(site["fn"], dist.Unit)  # Unit: a factor
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpyro
@@ -12,6 +13,7 @@ from dgp_ppl._partition import Call, alone
 from dgp_ppl._typing import Fitted, Model, Params
 from dgp_ppl.inference import LayerGuide
 from dgp_ppl.inference._params import declared_params
+from dgp_ppl.inference.programs._handlers import shared_sites
 from dgp_ppl.linalg._precision import warn_if_wide
 
 
@@ -24,9 +26,9 @@ def guided(model: Model, guide: Model, params: Params | Fitted) -> Model:
 
     ``Predictive(model, guide=guide, params=params)`` gives the model only the guide's draws of v.
     Here each layer receives the whole q(v), including a `Decoupled` guide's separate inducing
-    inputs for the mean, and integrates over v where the guide does. Rows are treated as new: their
-    latent sites are drawn from the prior. For means, quantiles and densities in closed form, use
-    `predict`.
+    inputs for the mean, and integrates over v where the guide does. Rows of `minibatch` are treated
+    as new: their latent sites are drawn from the prior. For means, quantiles and densities in
+    closed form, use `predict`.
 
     Args:
         model: a NumPyro model.
@@ -59,7 +61,8 @@ def guided(model: Model, guide: Model, params: Params | Fitted) -> Model:
         posterior = guide
         if isinstance(guide, LayerGuide):
             guide.setup(*args, **kwargs)
-            posterior = guide.for_new_rows()
+            shared = partial(shared_sites, model, Call(args, kwargs))
+            posterior = guide.for_new_rows(shared)
         with alone():
             seeded = GivenParams(handlers.seed(posterior, key), values, "guided")
             trace = handlers.trace(seeded).get_trace(*args, **kwargs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -17,10 +17,11 @@ from dgp_ppl._partition import Call, CallArrays, Partition, compiled
 from dgp_ppl._typing import Params, PRNGKey
 from dgp_ppl.core import function_draws
 from dgp_ppl.inference import LayerGuide
-from dgp_ppl.inference.programs._handlers import Sites, data_plates, survey
+from dgp_ppl.inference.programs._handlers import Sites, shared_sites
 from dgp_ppl.inference.runs._blocks import PassProgram
 from dgp_ppl.likelihoods import Mixture, Observed
 from dgp_ppl.likelihoods._mixture import holds_programs
+from dgp_ppl.likelihoods._observe import as_observed
 from dgp_ppl.linalg._precision import in_precision_of_argument
 from dgp_ppl.prediction._noise import SpreadNoise
 
@@ -37,8 +38,8 @@ class ForwardPass:
     def distribution(self, *args: Any, **options: Any) -> Observed:
         """Return the distribution of y in a pass; see `sites` for the arguments."""
         trace, x = self.sites(*args, **options), args[4]
-        found = trace[self.site]["fn"] if self.site in trace else None
-        if not isinstance(found, Observed):
+        found = as_observed(trace[self.site]["fn"]) if self.site in trace else None
+        if found is None:
             sites = [n for n, s in trace.items() if s["type"] == "sample"]
             raise ValueError(
                 f"predict: site {self.site!r} is not an observe(...) of this model, wanted the "
@@ -78,11 +79,12 @@ class ForwardPass:
             model = function_draws(model, mode)
         if spread is not None:
             model = SpreadNoise(model, random.fold_in(spread[0], row), *spread[1:])
+        shared = cache(lambda: shared_sites(self.partition.model, call, self.site))
         if self.partition.guide is not None:
             guide = self.partition.guide_with(data)
             if isinstance(guide, LayerGuide):  # latent sites of the data plate keep their prior
                 guide.setup(*call.args, **call.kwargs)
-                guide = guide.for_new_rows()
+                guide = guide.for_new_rows(shared)
             seeded = handlers.substitute(handlers.seed(guide, key_global), data=params)
             drawn = handlers.trace(seeded).get_trace(*call.args, **call.kwargs).items()
             # A guide's factors are observed sites.
@@ -94,12 +96,12 @@ class ForwardPass:
             # The draws of hidden layers' unit noise belong to the training rows.
             if site["type"] != "sample" or site["infer"].get("is_auxiliary"):
                 return None
-            plates = {frame.name for frame in site["cond_indep_stack"]}
-            if plates and plates & data_plates(survey(self.partition.model, call)):
+            if site["cond_indep_stack"] and site["name"] not in shared():
                 return None  # a latent site of the training rows
             value = draws.get(site["name"])
-            if value is None and self.partition.guide is None and not plates:
-                if draws and not isinstance(site["fn"], Observed):
+            if value is None and self.partition.guide is None:
+                is_data = site["cond_indep_stack"] or as_observed(site["fn"]) is not None
+                if draws and not is_data:
                     raise ValueError(  # else posterior draws would be mixed with prior draws
                         f"predict: posterior_samples has no draws of {site['name']!r}, a latent "
                         f"site of the model; it has {list(draws)}, wanted all of them; without "

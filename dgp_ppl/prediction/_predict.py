@@ -67,9 +67,10 @@ def predict(
     `jax.jit`, `jax.vmap` and `jax.grad` can trace this function and every query of its result,
     except `Prediction.crps`. Traced results are JAX arrays in JAX's default dtype, others NumPy's.
 
-    Latent sites in the data's plate (such as latent inputs) belong to the rows of the fit. Here the
-    rows are new, so these sites are drawn from their priors. For the rows of the fit, see
-    `latent_inputs`.
+    Latent sites in the plate of `site`, or of the `minibatch` that takes x, (such as latent inputs)
+    belong to the rows of the fit. Here the rows are new, so these sites are drawn from their
+    priors. Those in other plates, such as groups, keep their posterior. For the rows of the fit,
+    see `latent_inputs`.
 
     Args:
         key: random key. The same key gives the same prediction, in any order of the queries.

@@ -10,6 +10,7 @@ import numpyro.distributions as dist
 import pytest
 from jax import random
 from numpyro import handlers
+from numpyro.infer import Predictive
 from scipy import stats
 from support.helpers import (
     KEY,
@@ -416,3 +417,48 @@ def test_latent_sites_of_another_support():
     params |= {"l1.v.scale_tril": jnp.full((1, 1, 1), 1e-4)}
     back = dgp.latent_inputs(model, guide, params).reconstruct(KEY, num_samples=5)
     np.testing.assert_allclose(back.mean, np.exp(loc)[:, 0], rtol=1e-2)
+
+
+def grouped(x, group, y=None, t=None, other=None, other_y=None, *, z, taken=False):
+    """Groups with data of their own, rows with latent noise, and rows of another data set."""
+    f = dgp.gp("f", kernels.Matern32(1.0, 1.0), z)
+    with dgp.minibatch(t, name="groups") if taken else numpyro.plate("groups", 3):
+        u = numpyro.sample("u", dist.Normal(0.0, 4.0))
+        numpyro.sample("t", dist.Normal(u, 0.1), obs=t)
+
+    def observed(name, x, y):
+        with dgp.minibatch(x, group, y, name=f"data{name}") as (x, own, y):
+            e = numpyro.sample(f"e{name}", dist.Normal(0.0, 2.0))
+            q = dgp.observe(f(x) + u[own] + e, lambda f: dist.Normal(f, 0.1))
+            numpyro.sample(f"y{name}", q, obs=y)
+
+    observed("", x, y)
+    if other is not None:
+        observed("2", other, other_y)
+
+
+@pytest.mark.parametrize("taken", [False, True])
+@pytest.mark.parametrize("site", ["y", "y2"])
+@pytest.mark.parametrize("rows", [3, 6])
+def test_only_latents_of_the_predicted_rows_are_new(rows, site, taken):
+    x, group, t, truth = X[:6], np.arange(6) % 3, np.zeros(3), np.array([-30.0, 0.0, 30.0])
+    options = {"z": X[:3], "taken": taken}
+    guide = dgp.MeanField(grouped)
+    seeded = handlers.seed(guide, KEY)
+    trace = handlers.trace(seeded).get_trace(x, group, Y[:6], t, x, Y[:6], **options)
+    params = {n: s["value"] for n, s in trace.items() if s["type"] == "param"}
+    params |= {n: jnp.full_like(a, 1e-3) for n, a in params.items() if n.endswith("auto_scale")}
+    params |= {f"{n}_auto_loc": jnp.full(6, 1e3) for n in ("e", "e2")} | {"u_auto_loc": truth}
+    draws = {"f.v": jnp.zeros((400, 3, 1)), "u": jnp.full((400, 3), truth)}
+    draws |= {n: jnp.full((400, 6), 1e3) for n in ("e", "e2")}
+    second = () if site == "y" else (x[:rows],)
+    args = (x[:rows], group[:rows], None, t, *second)
+    p = dgp.predict(KEY, grouped, guide, params, *args, num_samples=400, site=site, **options)
+    own = {"num_samples": 400, "posterior_samples": draws, "site": site}
+    of_draws = dgp.predict(KEY, grouped, None, {}, *args, **own, **options)
+    for found in (p, of_draws):
+        np.testing.assert_allclose(found.mean, truth[group[:rows]], atol=1.0)
+        np.testing.assert_allclose(found.var, 5.0, rtol=0.4)
+    model = dgp.guided(grouped, guide, params)
+    y = Predictive(model, num_samples=400)(KEY, *args, **options)[site]
+    np.testing.assert_allclose(y.mean(0), truth[group[:rows]], atol=1.0)

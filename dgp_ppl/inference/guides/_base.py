@@ -191,11 +191,12 @@ class LayerGuide(ComparedByFields, AutoGuide):
         """Return the same guide for another model, or other data, with layers of the same names."""
         return self.replace(model=model, found=None)
 
-    def for_new_rows(self) -> Self:
-        """Return the same guide without the latent sites of the data's rows."""
-        if self.found is None or not self.found.others:
+    def for_new_rows(self, shared: Callable[[], frozenset[str]]) -> Self:
+        """Return the same guide; of latent sites in plates, only those `shared` by all rows."""
+        if self.found is None or not self.found.others.has_plated:
             return self
-        return self.replace(found=self.found._replace(others=self.found.others.for_new_rows()))
+        others = self.found.others.for_new_rows(shared())
+        return self.replace(found=self.found._replace(others=others))
 
     def setup(self, *args: Any, **kwargs: Any) -> None:
         """Find the model's latent sites; takes the model's arguments. The first call does it too.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -76,6 +77,12 @@ class LocalNormal:
     def params(self) -> frozenset[str]:
         """Names of the params. Their leading axis is the plate's rows."""
         return frozenset(f"{n}_auto_{part}" for n in self.names for part in ("loc", "scale"))
+
+    def only(self, names: Sequence[str]) -> LocalNormal:
+        """Return the same guide of some of its sites."""
+        other = copy.copy(self)
+        other.names = tuple(names)
+        return other
 
     def quantiles(self, params: Params, quantiles: ArrayLike) -> dict[str, Array]:
         """Return marginal quantiles of each site, with the quantiles' shape in front."""

@@ -15,13 +15,13 @@ from jaxtyping import Array
 from numpyro import handlers
 from numpyro.infer.autoguide import AutoGuide, AutoLaplaceApproximation, AutoNormal
 
-from dgp_ppl._checks import is_traced
+from dgp_ppl._checks import is_traced, short_list
 from dgp_ppl._partition import Call, alone, compiled
 from dgp_ppl._typing import Model, PRNGKey, Values
 from dgp_ppl.core._minibatch import stratified
 from dgp_ppl.inference.guides._local_normal import LocalNormal
 from dgp_ppl.inference.programs._handlers import Sites, data_plates, hidden_samples
-from dgp_ppl.likelihoods import Observed
+from dgp_ppl.likelihoods._observe import as_observed
 
 
 class OtherSites:
@@ -43,12 +43,11 @@ class OtherSites:
         sites = {n: s for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
         layers = set(layers)
         # Sites with an `observe` are data, also in a call without y.
+        data = [n for n, s in sites.items() if as_observed(s["fn"]) is not None]
         plates = {
             n: {frame.name for frame in s["cond_indep_stack"]}
             for n, s in sites.items()
-            if n not in layers
-            and not s["infer"].get("is_auxiliary")
-            and not isinstance(s["fn"], Observed)
+            if n not in layers and not s["infer"].get("is_auxiliary") and n not in data
         }
         # Sites in plates share the rows of their plates, and plates of the data are subsampled.
         rows = data_plates(trace)
@@ -63,7 +62,9 @@ class OtherSites:
             self._globals = {n: LocalNormal(model, [n], known) for n in global_names}
         else:
             self._globals = self._joint(global_names, sites, call)
-        for group in filter(None, (local_names, plated_names)):
+        groups = [group for group in (local_names, plated_names) if group]
+        self._groups = {group[0]: group for group in groups}
+        for group in groups:
             if factory is AutoNormal:
                 self._locals[group[0]] = LocalNormal(model, group, trace)
             else:
@@ -92,16 +93,34 @@ class OtherSites:
         return [*self._globals.values(), *self._locals.values()]
 
     @property
+    def has_plated(self) -> bool:
+        """Whether there are sites in plates."""
+        return bool(self._locals)
+
+    @property
     def row_params(self) -> frozenset[str]:
         """Names of params whose leading axis is the rows of the data."""
         parts = [p for n, p in self._locals.items() if n in self._row_names]
         return frozenset().union(*(p.params for p in parts if isinstance(p, LocalNormal)))
 
-    def for_new_rows(self) -> OtherSites:
-        """Return the same guides without the sites that belong to the data's rows."""
+    def for_new_rows(self, shared: frozenset[str]) -> OtherSites:
+        """Return the same guides; of sites in plates, only those that are `shared` by all rows."""
         other = copy.copy(self)
-        other._locals = {n: p for n, p in self._locals.items() if n not in self._row_names}
-        other.order = [n for n in self.order if n not in self._row_names]
+        other._locals, other._groups, firsts = {}, {}, {}
+        for first, part in self._locals.items():
+            kept = [n for n in self._groups[first] if n in shared]
+            if kept and isinstance(part, LocalNormal):
+                part = part.only(kept)
+            elif kept and len(kept) < len(self._groups[first]):
+                raise ValueError(
+                    f"{self._guide}: rest makes one guide of {short_list(self._groups[first])}, "
+                    f"and only {short_list(kept)} is the same for new rows; leave out rest, whose "
+                    "default is AutoNormal"
+                )
+            firsts[first] = kept[:1]
+            other._locals |= dict.fromkeys(kept[:1], part)
+            other._groups |= dict.fromkeys(kept[:1], kept)
+        other.order = [n for first in self.order for n in firsts.get(first, [first])]
         return other
 
     def draw_globals(self, call: Call) -> dict[str, Any]:

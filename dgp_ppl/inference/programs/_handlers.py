@@ -16,7 +16,7 @@ from dgp_ppl._checks import GivenParams, check_program, check_value, params_of, 
 from dgp_ppl._partition import Call, alone
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference.runs._summary import program_name
-from dgp_ppl.likelihoods import Observed
+from dgp_ppl.likelihoods._observe import as_observed
 from dgp_ppl.linalg._precision import warn_if_wide
 
 
@@ -70,13 +70,34 @@ class _Abstract(Messenger):
 
 
 def data_plates(trace: dict[str, Any]) -> set[str]:
-    """Return the plates of sites that data observe; a latent site in one belongs to a row."""
+    """Return the plates of sites that data observe; a latent site in one may belong to a row."""
     observed = [
         s
         for s in trace.values()
-        if s["type"] == "sample" and (s["is_observed"] or isinstance(s["fn"], Observed))
+        if s["type"] == "sample" and (s["is_observed"] or as_observed(s["fn"]) is not None)
     ]
     return {frame.name for s in observed for frame in s["cond_indep_stack"]}
+
+
+def shared_sites(model: Model, call: Call, site: str | None = None) -> frozenset[str]:
+    """Return the sites that all rows share, where x, the first argument, has new rows for a `site`.
+
+    Rows are in the plates of this site, and in those of `minibatch` that take the rows of x. Data
+    in another plate, such as measurements of groups, do not make a row of it. Without a site, rows
+    are in the plates of any `observe`; if x is in a `minibatch`, only those of `minibatch` count.
+    """
+    sites, x = survey(model, call), next(iter(call.args), None)
+    made = {n: s["arrays"] for n, s in sites.items() if "arrays" in s}
+    rows = {n for n, arrays in made.items() if any(a is x and a is not None for a in arrays)}
+    samples = {n: s for n, s in sites.items() if s["type"] == "sample"}
+    plates = {n: {frame.name for frame in s["cond_indep_stack"]} for n, s in samples.items()}
+    known = bool(rows)
+    for name, found in samples.items():
+        if name == site:
+            rows |= plates[name]
+        elif site is None and as_observed(found["fn"]) is not None:
+            rows |= plates[name] & made.keys() if known else plates[name]
+    return frozenset(n for n, own in plates.items() if not own & rows)
 
 
 def check_whole(caller: str, sites: Sites, why: str) -> None:
