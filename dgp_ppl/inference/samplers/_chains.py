@@ -12,6 +12,7 @@ import numpy as np
 from numpyro.infer.mcmc import MCMC
 
 from dgp_ppl._checks import check_kind
+from dgp_ppl._errors import DataError
 from dgp_ppl.inference.runs._lines import Line
 from dgp_ppl.inference.runs._pickling import Portable
 from dgp_ppl.inference.runs._summary import Summarized, list_arrays
@@ -46,6 +47,10 @@ class Chains(Summarized, Portable):
         log_weights: log weights of the draws, up to a constant, [C, S]; None where all are equal.
             `spaced` turns them into draws of equal weights, as do `predict` and
             `to_inferencedata`; `get_samples` leaves them out of account.
+
+    Raises:
+        ValueError: if `log_weights` has another shape.
+        DataError: if it has NaN or infinity, or is -inf for all draws.
     """
 
     samples: dict[str, np.ndarray]
@@ -54,6 +59,21 @@ class Chains(Summarized, Portable):
     steps: int = 0
     seconds: float = 0.0
     log_weights: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        if self.log_weights is None:
+            return
+        found, wanted = np.asarray(self.log_weights), self.shape
+        if found.shape != wanted:
+            raise ValueError(
+                f"Chains: log_weights has shape {found.shape}, wanted {wanted}: a number for each "
+                "draw of each chain"
+            )
+        if bool((~(found < np.inf)).any()) or not np.isfinite(found).any():
+            raise DataError(
+                "Chains: log_weights has NaN, infinity or no finite entry, wanted finite numbers, "
+                "or -inf for draws of weight 0"
+            )
 
     @staticmethod
     def from_mcmc(mcmc: MCMC) -> Chains:
