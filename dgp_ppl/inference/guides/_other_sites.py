@@ -20,7 +20,7 @@ from dgp_ppl._partition import Call, alone, compiled
 from dgp_ppl._typing import Model, PRNGKey, Values
 from dgp_ppl.core._minibatch import stratified
 from dgp_ppl.inference.guides._local_normal import LocalNormal
-from dgp_ppl.inference.programs._handlers import Sites, data_plates, hidden_samples
+from dgp_ppl.inference.programs._handlers import Sites, data_plates, hidden_samples, refuse_obs_mask
 from dgp_ppl.likelihoods._observe import as_observed
 
 
@@ -44,6 +44,8 @@ class OtherSites:
         layers = set(layers)
         # Sites with an `observe` are data, also in a call without y.
         data = [n for n, s in sites.items() if as_observed(s["fn"]) is not None]
+        for name in data:
+            refuse_obs_mask(guide, name)
         plates = {
             n: {frame.name for frame in s["cond_indep_stack"]}
             for n, s in sites.items()

@@ -12,9 +12,10 @@ import numpy as np
 import numpyro.distributions as dist
 from jax import random
 from jax.core import Tracer
+from jaxtyping import Array
 from numpyro import handlers
 
-from dgp_ppl._checks import bad_rows, warn_if_blurred
+from dgp_ppl._checks import bad_rows, is_traced, warn_if_blurred
 from dgp_ppl._errors import DataError, one_line
 from dgp_ppl._partition import (
     Call,
@@ -29,8 +30,9 @@ from dgp_ppl._partition import (
 from dgp_ppl._typing import Model
 from dgp_ppl.core._minibatch import padded, whole_plates
 from dgp_ppl.datasets import Rows
-from dgp_ppl.inference.programs._handlers import Sites, data_plates, survey
+from dgp_ppl.inference.programs._handlers import Sites, data_plates, refuse_obs_mask, survey
 from dgp_ppl.likelihoods import Observed
+from dgp_ppl.likelihoods._observe import as_observed
 from dgp_ppl.likelihoods._survival import OF_NUMPYRO
 
 _REMEDY = (
@@ -70,7 +72,8 @@ def check_data(caller: str, model: Model, call: Call, *, fitted: bool = True) ->
         _refuse_row_sites(caller, sites, "Rows")
     for name, site in sites.items():
         unseen = site["type"] == "sample" and not site["is_observed"]
-        if fitted and unseen and isinstance(site["fn"], Observed):
+        if fitted and unseen and as_observed(site["fn"]) is not None:
+            refuse_obs_mask(caller, name)
             raise ValueError(
                 f"{caller}: site {name!r} of dgp_ppl.observe has no data, wanted an array for the "
                 "model's argument that it observes, which is None"
@@ -189,7 +192,7 @@ def row_check(caller: str, model: Model, call: Call, sites: Sites) -> RowCheck:
         (i, what, site)
         for what, site in _observed_arguments(model, call, sites)
         for i, array in enumerate(streamed)
-        if site["value"] is array and _seen(site["fn"]) is True
+        if site["value"] is array and not _masks(site["fn"])
     ]
 
     def check(arrays: Sequence[np.ndarray], numbers: np.ndarray) -> None:
@@ -250,10 +253,10 @@ def _check_values(
     caller: str, what: str, fn: Any, value: Any, numbers: np.ndarray | None = None
 ) -> bool:
     """Raise if values are NaN or out of the support; return whether a density is known there."""
-    seen, y = _seen(fn), np.asarray(value)
-    if isinstance(seen, Tracer):
+    if is_traced(_masks(fn)):  # by the survey, which has ended
         return False
-    seen = _over(seen, y)
+    y = np.asarray(value)
+    seen = _over(_seen(fn), y)
     if y.dtype.kind == "f" and (bad := np.isnan(y) & seen).any():
         raise DataError(f"{caller}: {what} is NaN in {bad_rows(bad, numbers)}: {_REMEDY}")
     support = _entry_support(fn)
@@ -299,16 +302,22 @@ def _on_device(call: Call) -> Call:
     return Call(args, kwargs)
 
 
-def _seen(fn: Any) -> Any:
-    """Return where a site's values count: a mask of rows or of entries, or True."""
+def _masks(fn: Any) -> list[Any]:
+    """Return the masks of a site's values, of entries before those of rows."""
     if isinstance(fn, Observed):
-        return True if fn.obs_mask is None else fn.obs_mask
+        return [] if fn.obs_mask is None else [fn.obs_mask]
     if isinstance(fn, dist.MaskedDistribution):
-        inner, outer = jnp.asarray(_seen(fn.base_dist)), jnp.asarray(fn._mask)
-        return inner & outer.reshape(outer.shape + (1,) * (inner.ndim - outer.ndim))
-    if isinstance(fn, dist.Independent | dist.ExpandedDistribution):
-        return _seen(fn.base_dist)
-    return True
+        return [*_masks(fn.base_dist), fn._mask]
+    wrapped = isinstance(fn, dist.Independent | dist.ExpandedDistribution)
+    return _masks(fn.base_dist) if wrapped else []
+
+
+def _seen(fn: Any) -> Array:
+    """Return where a site's values count: a mask of rows or of entries, or True."""
+    seen = jnp.asarray(True)
+    for mask in map(jnp.asarray, _masks(fn)):
+        seen = seen & mask.reshape(mask.shape + (1,) * (seen.ndim - mask.ndim))
+    return seen
 
 
 def _over(seen: Any, value: np.ndarray) -> np.ndarray:

@@ -100,6 +100,16 @@ def shared_sites(model: Model, call: Call, site: str | None = None) -> frozenset
     return frozenset(n for n, own in plates.items() if not own & rows)
 
 
+def refuse_obs_mask(caller: str, name: str) -> None:
+    """Raise if an `observe` without data is the half of a site that NumPyro's ``obs_mask`` adds."""
+    if name.endswith("_unobserved"):
+        site = name.removesuffix("_unobserved")
+        raise ValueError(
+            f"{caller}: site {site!r} has obs_mask, which makes a latent site of missing values, "
+            "wanted dgp_ppl.observe(..., mask=...), which leaves them out"
+        )
+
+
 def check_whole(caller: str, sites: Sites, why: str) -> None:
     """Raise if a plate takes only some of its rows; say why it must not, and what to do."""
     for name, site in sites.items():

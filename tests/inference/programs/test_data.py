@@ -5,6 +5,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from numpyro import handlers
 from numpyro.infer import NUTS
 from support.fits import OPTIMIZER, SHALLOW, Z
 from support.helpers import KEY, no_guide, regression
@@ -66,6 +67,40 @@ def test_values_out_of_the_support():
         call = CALL((X3, np.array(values)), {"family": family, "batch_size": 2})
         with pytest.raises(dgp.DataError, match=f"^f: argument 'counts', .*site 'y',.*{words}"):
             check_data("f", line, call)
+
+
+def masked(x, y=None, mask=None, *, z):
+    f = dgp.gp("l1", dgp.kernels.SquaredExponential(1.0, 1.0), z)
+    mask = SEEN if mask is None else jnp.asarray(mask)
+    with dgp.minibatch(x, y, mask) as (x, y, mask), handlers.mask(mask=mask):
+        numpyro.sample("y", dgp.observe(f(x), lambda f: dist.Normal(f, 0.3)), obs=y)
+
+
+SEEN = np.arange(20) % 2 > 0
+
+
+def test_masks_around_a_site_that_are_no_arguments():
+    """Values of such masks are not known when only shapes are; rows predicted are not masked."""
+    call = CALL((X, np.where(SEEN, Y, np.nan)), {"z": Z})
+    check_data("f", masked, call)
+    check_data("f", lambda *a, **k: masked(*a, SEEN, **k), call)
+    p = dgp.predict(KEY, masked, None, {}, X, None, SEEN, z=Z)
+    np.testing.assert_allclose(p.var, 1.09, rtol=0.5)
+
+
+def test_obs_mask_is_refused():
+    """Its values at unknown rows would be draws with E[log p] under a guide: above the evidence."""
+
+    def model(x, y=None, *, z):
+        f = dgp.gp("l1", dgp.kernels.SquaredExponential(1.0, 1.0), z)
+        y_given_f = dgp.observe(f(x), lambda f: dist.Normal(f, 0.3))
+        numpyro.sample("y", y_given_f, obs=y, obs_mask=SEEN)
+
+    words = r"site 'y' has obs_mask, .* wanted dgp_ppl.observe\(..., mask=...\)"
+    with pytest.raises(ValueError, match=f"^f: {words}"):
+        check_data("f", model, CALL((X, Y), {"z": Z}))
+    with pytest.raises(ValueError, match=f"^MeanField: {words}"):
+        dgp.MeanField(model).setup(X, Y, z=Z)
 
 
 def test_masked_values_and_good_ones_pass():
