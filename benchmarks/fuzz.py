@@ -24,6 +24,7 @@ import collections
 import faulthandler
 import functools
 import json
+import re
 import subprocess
 import sys
 import time
@@ -84,7 +85,7 @@ def odd_call(rng: Any) -> tuple[str, str, Callable[[], Any]]:
     def call() -> Any:
         result = target.call(**given)
         if not is_same:
-            return result
+            return None if function.startswith("metrics.") else result  # NaN gives NaN there
         same("not the plain call's", result, expected(function))
         return True
 
@@ -133,7 +134,8 @@ def judged(call: Callable[[], Any]) -> tuple[str, str]:
         ours = bool(own) and frames[-1] is own[-1] and f"{own[-1].line}".startswith("raise")
         known = not isinstance(error, KeyError | AttributeError | IndexError | AssertionError)
         named = "unexpected keyword" in text or "required positional" in text
-        if (ours and known and "\n" not in text) or named or "/sklearn/" in frames[-1].filename:
+        place = frames[-1].filename  # the fuzz's own functions may fail too
+        if (ours and known and "\n" not in text) or named or re.search("/sklearn/|fuzz_v", place):
             return "refused", ""
         under = f", under {own[-1].name}" if own else ""
         place = f" [{Path(frames[-1].filename).name}:{frames[-1].lineno}{under}]"

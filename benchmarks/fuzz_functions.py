@@ -185,7 +185,7 @@ def targets() -> dict[str, Target]:
             {"variance": 1.0, "lengthscale": 0.5},
         ),
         "means": Target(
-            lambda x, dim, out: (means.pca(x, out), means.pad(dim, out)(x)),
+            lambda x, dim, out: (means.pca(x, out), means.pad(dim, out)),
             {"x": pairs, "dim": 2, "out": 1}, ("x",),
         ),
         "initialize.deep_gp": Target(

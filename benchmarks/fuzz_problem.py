@@ -55,7 +55,7 @@ def grouped(x: Any, g: Any, y: Any = None, *, z: Any = Z, batch_size: Any = None
     """A GP with a shift of each group, from a plate of groups."""
     f = dgp.gp("f", kernels.Matern52.learned("f", 1), z)
     with numpyro.plate("groups", 3):
-        shift = numpyro.sample("shift", dist.Normal(0, 1))
+        shift: Any = numpyro.sample("shift", dist.Normal(0, 1))
     with dgp.minibatch(x, g, y, batch_size=batch_size) as (x, g, y):
         numpyro.sample("y", dgp.observe(f(x) + shift[g][:, None], _normal), obs=y)
 

@@ -232,12 +232,13 @@ def tails(rng: Any) -> str:
         exact = likelihoods.log_density(truncated, y)
         same(name, [np.asarray(exact)], [np.asarray(wanted)], 2e-3, 2e-3)
         return name
-    ours, theirs = {
+    pair: Any = {
         "Weibull": (lambda: dist.Weibull(scale, c), stats.weibull_min(c, scale=scale)),
         "Gamma": (lambda: dist.Gamma(c, 1 / scale), stats.gamma(c, scale=scale)),
         "LogNormal": (lambda: dist.LogNormal(loc, c), stats.lognorm(c, scale=np.exp(loc))),
         "StudentT": (lambda: dist.StudentT(c, loc, scale), stats.t(c, loc, scale)),
     }.get(name) or (lambda: getattr(dist, name)(loc, scale), SCIPY[name](loc, scale))
+    ours, theirs = pair
     right = likelihoods.RightCensored(ours(), np.array(True)).log_prob(y)
     left = likelihoods.LeftCensored(ours(), np.array(True)).log_prob(y)
     plain = likelihoods.RightCensored(ours(), np.array(False)).log_prob(y)

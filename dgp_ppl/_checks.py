@@ -32,8 +32,8 @@ def check_count(caller: str, name: str, value: Any, minimum: int = 1) -> None:
     """Raise unless an argument is an integer of at least `minimum`; 2.0 is not an integer."""
     what = f"an integer of at least {minimum}, such as {name}={max(minimum, 8)}"
     check_kind(caller, name, value, () if isinstance(value, bool) else int | np.integer, what)
-    if value < minimum:
-        raise DataError(f"{caller}: {name} is {value}, wanted at least {minimum}")
+    if not minimum <= value < 2**31:
+        raise DataError(f"{caller}: {name} is {value}, wanted at least {minimum}, below 2**31")
 
 
 def check_counts(caller: str, /, **counts: object) -> None:

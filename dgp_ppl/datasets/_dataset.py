@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dgp_ppl._checks import check_count, check_kind
+from dgp_ppl._checks import as_array, check_count, check_kind
 from dgp_ppl._errors import DataError
 from dgp_ppl.datasets._messages import shown
 from dgp_ppl.datasets._preprocessor import Preprocessor
@@ -164,9 +164,11 @@ def repeated_rows(x: np.ndarray, x_test: np.ndarray) -> np.ndarray:
         Booleans, [N*].
 
     Raises:
+        TypeError: if an array is not of real numbers.
         ValueError: if an array does not have two axes, or the numbers of columns differ.
     """
-    x, x_test = np.asarray(x, np.float64), np.asarray(x_test, np.float64)
+    given = {"x": x, "x_test": x_test}
+    x, x_test = (np.asarray(as_array("repeated_rows", n, a), np.float64) for n, a in given.items())
     if x.ndim != 2 or x_test.ndim != 2 or x.shape[1] != x_test.shape[1]:
         raise ValueError(
             f"repeated_rows: x_test has shape {x_test.shape} and x {x.shape}, wanted [N*, D] and "
