@@ -19,7 +19,7 @@ from support.fits import SHALLOW, X, Y, Z, shallow
 from support.helpers import KEY
 
 import dgp_ppl as dgp
-from dgp_ppl import initialize, kernels, means, models
+from dgp_ppl import datasets, initialize, kernels, means, models
 from dgp_ppl.inference import minimize
 from dgp_ppl.inference.programs._data import check_data
 from dgp_ppl.models import svgp
@@ -207,7 +207,7 @@ def bad_arguments():
         ("mask holds values of type <U", lambda: predict().log_prob(Y, mask=np.full(20, "a"))),
         ("pool: predictions is 3, wanted one or", lambda: dgp.pool(THREE)),
         ("pool: predictions is a PRNGKey", lambda: dgp.pool(KEY)),  # type: ignore
-        ("splits: data is 3, wanted a Dataset", lambda: dgp.datasets.splits(THREE, 1, 0)),
+        ("splits: data is 3, wanted a Dataset", lambda: datasets.splits(THREE, 1, 0)),
         ("chain_diag.*: chains is 3, wanted", lambda: dgp.criticism.chain_diagnostics(THREE)),
         ("standardizer is 'a', wanted", lambda: predict(standardizer="a")),
         ("samples is a FitResult, wanted Chains, an MCMC",
@@ -309,6 +309,10 @@ def bad_arguments():
         ("save: an argument holds itself", lambda: dgp.save("a", svgp, SHALLOW, fit, z=own)),
         ("'z'. is an integer of over", lambda: dgp.save("a", svgp, SHALLOW, fit, z=10**6000)),
         ("load: path is 3, wanted the path", lambda: dgp.load(THREE)),
+        ("num is 1.*, wanted at least 1, below 2..31",
+         lambda: initialize.inducing_inputs(KEY, X, 2**70)),
+        ("repeated_rows: x_test holds values of type <U1, wanted numbers",
+         lambda: datasets.repeated_rows(np.ones((1, 1)), np.array([["a"]]))),
     )  # fmt: skip
 
 
