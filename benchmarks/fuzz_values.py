@@ -120,7 +120,8 @@ def same_value(value: Any) -> dict[str, Any]:
         ordered = collections.OrderedDict(sorted(params.items(), reverse=True))
         wide = {n: a.astype(float) for n, a in params.items()}
         return {"params": value.params, "NumPy's params": ordered, "float64 params": wide}
-    if value in (models.svgp, models.deep_gp, models.sgpr) or value is likelihoods.softmax:
+    programs = (models.svgp, models.deep_gp, models.sgpr, likelihoods.softmax)
+    if any(value is program for program in programs):
         return {"partial": functools.partial(value), "lambda": lambda *a, **k: value(*a, **k)}
     return {}
 

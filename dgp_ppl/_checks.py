@@ -32,8 +32,9 @@ def check_count(caller: str, name: str, value: Any, minimum: int = 1) -> None:
     """Raise unless an argument is an integer of at least `minimum`; 2.0 is not an integer."""
     what = f"an integer of at least {minimum}, such as {name}={max(minimum, 8)}"
     check_kind(caller, name, value, () if isinstance(value, bool) else int | np.integer, what)
-    if not minimum <= value < 2**31:
-        raise DataError(f"{caller}: {name} is {value}, wanted at least {minimum}, below 2**31")
+    if not minimum <= value < (2**31 if minimum else np.inf):  # seeds may be larger
+        limit = ", below 2**31" if value > 0 else ""
+        raise DataError(f"{caller}: {name} is {value}, wanted at least {minimum}{limit}")
 
 
 def check_counts(caller: str, /, **counts: object) -> None:
@@ -387,10 +388,9 @@ def short_list(names: Iterable[Any], most: int = 6) -> str:
 
 def _shapes(tree: Any) -> list[tuple[int, ...]]:
     """Return the shapes of a tree's arrays and numbers; functions of a network have none."""
-    leaves = jax.tree.leaves(tree)
     return [
         tuple(getattr(a, "shape", ()))
-        for a in leaves
+        for a in jax.tree.leaves(tree)
         if hasattr(a, "shape") or isinstance(a, int | float)
     ]
 

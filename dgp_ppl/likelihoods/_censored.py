@@ -14,6 +14,8 @@ from jax.typing import ArrayLike
 from jaxtyping import Array
 from numpyro.distributions import constraints
 
+from dgp_ppl._checks import is_traced
+from dgp_ppl._errors import one_line
 from dgp_ppl._typing import PRNGKey
 
 _LEGENDRE = np.polynomial.legendre.leggauss(6)  # nodes and weights of a panel
@@ -39,6 +41,9 @@ class CensoredNormal(dist.Distribution):
         low: lower end of the range; -inf for none.
         high: upper end of the range, above `low`; inf for none.
 
+    Raises:
+        ValueError: if an end is NaN, or `low` is not below `high`.
+
     Source: Tobin (1958), "Estimation of relationships for limited dependent variables".
     """
 
@@ -57,6 +62,11 @@ class CensoredNormal(dist.Distribution):
         *,
         validate_args: bool | None = None,
     ) -> None:
+        if not is_traced(low, high) and not np.less(low, high).all():
+            raise ValueError(
+                f"CensoredNormal: low is {one_line(low)} and high {one_line(high)}, wanted numbers "
+                "with low below high"
+            )
         self.loc, self.scale, self.low, self.high = jnp.broadcast_arrays(
             *(jnp.asarray(a, float) for a in (loc, scale, low, high))
         )

@@ -57,3 +57,9 @@ def test_moments_of_a_censored_normal_do_not_cancel():
             second = integral(lambda f: (value(f) - first) ** 2)  # noqa: B023
             assert found[0][i] == pytest.approx(first, abs=1e-4), (scale, mean)
             assert found[1][i] == pytest.approx(second, rel=2e-3, abs=1e-9), (scale, mean)
+
+
+@pytest.mark.parametrize("ends", [(1.0, -1.0), (0.0, 0.0), (np.nan, 1.0)])
+def test_ends_out_of_order(ends):
+    with pytest.raises(ValueError, match="CensoredNormal: low is .* wanted numbers with low below"):
+        likelihoods.CensoredNormal(LOC, 0.7, *ends)
