@@ -6,7 +6,7 @@ A case is a number: it fixes what is called, and how. Five of eight replace one 
 a call (`fuzz_functions.py`) by other values, or by the same ones in another form
 (`fuzz_values.py`). Three of eight compare a program of random numbers with what is known of its
 result (`fuzz_relations.py`): permuted rows, other units, weights and copies, SciPy's tails, fits
-of odd data. Every eightieth starts threads, and every eightieth kills a fit. Outcomes:
+of odd data. Every fortieth starts threads, or kills a fit. Outcomes:
 
 - same: the result is as known, or that of the plain call.
 - result: of other values, which the library takes; warned: with a warning.
@@ -46,7 +46,7 @@ def run_case(number: int) -> tuple[str, str, str, str]:
 
     rng = np.random.default_rng([37, number])
     if number % 40 == 39:
-        program = relations.threads if number % 80 == 39 else relations.kills
+        program = relations.kills if number % 160 == 159 else relations.threads
     elif number % 8 < 3:
         program = relations.RELATIONS[rng.integers(len(relations.RELATIONS))]
     else:

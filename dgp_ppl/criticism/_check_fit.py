@@ -92,10 +92,16 @@ def check_fit(
         **kwargs: the model's keyword arguments.
 
     Raises:
-        TypeError: if `key` is no random key.
+        TypeError: if `key` is no random key, or `test` no prediction with its targets.
         ValueError: if y is not given by position; and as `predict`.
     """
     check_key("check_fit", key)
+    is_pair = isinstance(test, tuple | list) and len(test) == 2
+    if test is not None and not (is_pair and isinstance(test[0], Prediction)):
+        raise TypeError(
+            f"check_fit: test is a {type(test).__name__}, wanted a prediction of held-out rows and "
+            "their targets: test=(p, y_test)"
+        )
     num_data = len(args[0]) if args else 0
     if num_data and isinstance(args[0], Rows):
         args = (*args[0].take(_some(num_data)), *args[1:])

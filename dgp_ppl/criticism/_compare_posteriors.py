@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from scipy import stats
 from scipy.special import logsumexp
 
-from dgp_ppl._checks import check_count, check_key, checked_call, params_of
+from dgp_ppl._checks import check_count, check_key, check_kind, checked_call, params_of
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.criticism._check_guide import khat
@@ -108,6 +108,8 @@ def compare_posteriors(
             guide's.
     """
     check_key("compare_posteriors", key)
+    pair = test if isinstance(test, tuple | list) and len(test) == 2 else None
+    check_kind("compare_posteriors", "test", test, type(pair), "two arrays: (x_test, y_test)")
     check_count("compare_posteriors", "num_draws", num_draws, 2 * _NUM_GROUPS)
     check_count("compare_posteriors", "num_weights", num_weights, 10)
     if len(args) < 2:

@@ -12,10 +12,11 @@ import jax.export
 import numpy as np
 from jaxtyping import Array
 
-from dgp_ppl._checks import check_kind
+from dgp_ppl._checks import as_array, check_kind
+from dgp_ppl._errors import one_line
 from dgp_ppl._files import versions
 from dgp_ppl.linalg._precision import precision_of
-from dgp_ppl.persistence._archive import write_archive
+from dgp_ppl.persistence._archive import check_path, write_archive
 from dgp_ppl.prediction import Prediction
 from dgp_ppl.prediction._arrays import BLOCK
 from dgp_ppl.prediction._pool import PooledPrediction
@@ -70,16 +71,18 @@ def export(
             no moments or distribution function; if float32 cannot resolve the inputs in their
             units; if the model has operations that a platform lacks.
     """
+    check_path("export", path)
     check_kind("export", "prediction", prediction, Prediction, "a Prediction, as predict makes")
     if find_spec("flatbuffers") is None:
         raise ImportError("export: wanted flatbuffers; python -m pip install 'dgp_ppl[export]'")
     dim, dtype = prediction.x.shape[1], prediction.x.dtype
-    if columns is not None and len(columns) != dim:
-        raise ValueError(f"export: columns has {len(columns)} names, wanted {dim}")
+    if columns is not None and (np.ndim(columns) != 1 or len(columns) != dim):
+        raise ValueError(f"export: columns is {one_line(columns)}, wanted a list of {dim} names")
+    check_kind("export", "platforms", platforms, Sequence, f"some of {_PLATFORMS}")
     if not platforms or not set(platforms) <= set(_PLATFORMS):
         raise ValueError(f"export: platforms is {list(platforms)}, wanted some of {_PLATFORMS}")
     _check_resolution(prediction)
-    levels = np.asarray(quantiles, np.float64)
+    levels = np.asarray(as_array("export", "quantiles", quantiles), np.float64)
     if levels.ndim != 1 or not ((levels > 0) & (levels < 1)).all():
         raise ValueError(f"export: quantiles is {quantiles}, wanted levels strictly in (0, 1)")
     arrays, owns = jax.tree.leaves(prediction.data), jax.tree.leaves(prediction.by_row)

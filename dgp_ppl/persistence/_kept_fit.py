@@ -17,7 +17,7 @@ from numpyro import handlers
 from numpyro.infer.autoguide import AutoGuide
 
 from dgp_ppl._checks import check_kind, check_program, params_of, short_list
-from dgp_ppl._errors import DataError, one_line, printable
+from dgp_ppl._errors import one_line, printable
 from dgp_ppl._files import fingerprint, versions
 from dgp_ppl._partition import TRACING, call_signature
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
@@ -28,7 +28,14 @@ from dgp_ppl.datasets._read import Table
 from dgp_ppl.inference import Chains, FitResult, LayerGuide, MCEMResult
 from dgp_ppl.inference.runs._summary import program_name
 from dgp_ppl.inference.samplers._chains import draws_of
-from dgp_ppl.persistence._archive import FORMAT, KIND, PLAIN, ArchiveReader, write_archive
+from dgp_ppl.persistence._archive import (
+    FORMAT,
+    KIND,
+    PLAIN,
+    ArchiveReader,
+    check_path,
+    write_archive,
+)  # fmt: skip
 from dgp_ppl.persistence._content import Encoder, decode, import_path
 from dgp_ppl.persistence._trust import check_trust
 from dgp_ppl.prediction import Prediction, predict
@@ -215,13 +222,12 @@ def save(
             and `params` is empty.
     """
     for name, value, kinds, wanted in (
-        ("path", path, str | os.PathLike, "the path of a file"),
         ("data", data, list | tuple | None, "a tuple of arrays, such as (x, y)"),
         ("info", info, Mapping | None, "a dict of values of JSON"),
         ("standardizer", standardizer, Standardizer | None, "a Standardizer"),
     ):
         check_kind("save", name, value, kinds, wanted)
-    _check_null("save", path)
+    check_path("save", path)
     check_program("save", "model", model)
     if guide is not None:
         check_program("save", "guide", guide)
@@ -289,8 +295,7 @@ def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> KeptFit:
             or another part, is of a module that is not trusted, or cannot be imported; if it was
             saved in float64 and JAX runs in float32.
     """
-    check_kind("load", "path", path, str | os.PathLike, "the path of a file of save")
-    _check_null("load", path)
+    check_path("load", path)
     if isinstance(trusted, str):
         raise TypeError(f"load: trusted is {trusted!r}, wanted a list of modules: [{trusted!r}]")
     archive = ArchiveReader(path)
@@ -304,11 +309,6 @@ def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> KeptFit:
         kept = KeptFit(**content, **plain, versions=record["versions"])
         _ = repr(kept)  # fails if its parts are of other types
     return kept
-
-
-def _check_null(caller: str, path: str | os.PathLike[str]) -> None:
-    if "\0" in str(path):
-        raise DataError(f"{caller}: path {str(path)!r} has a null byte, wanted the path of a file")
 
 
 def _check_arguments(model: Model, kwargs: dict[str, Any]) -> None:

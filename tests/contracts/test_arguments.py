@@ -305,6 +305,11 @@ def bad_arguments():
         ("columns is a str, wanted a", lambda: dgp.save("a", svgp, SHALLOW, fit, columns="ab")),
         ("save: model is 3, wanted a NumPyro", lambda: dgp.save("a", THREE, SHALLOW, fit)),
         ("save: path 'a.x00' has a null byte", lambda: dgp.save("a\0", svgp, SHALLOW, fit)),
+        ("check_fit: test is a list, wanted a prediction of held-out",
+         lambda: dgp.check_fit(fit, KEY, svgp, SHALLOW, X, Y, z=Z, test=[Y, Y])),  # type: ignore
+        ("compare_posteriors: test is 3, wanted two arrays: .x_test, y_t",
+         lambda: dgp.compare_posteriors(KEY, THREE, SHALLOW, svgp, fit, X, Y, z=Z, test=THREE)),
+        ("export: path 'a.x00' has a null byte", lambda: dgp.export("a\0", predict())),
         ("load: path 'a.x00' has a null byte", lambda: dgp.load("a\0")),
         ("save: an argument holds itself", lambda: dgp.save("a", svgp, SHALLOW, fit, z=own)),
         ("'z'. is an integer of over", lambda: dgp.save("a", svgp, SHALLOW, fit, z=10**6000)),

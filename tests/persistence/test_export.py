@@ -162,7 +162,8 @@ def test_what_cannot_be_exported(tmp_path, monkeypatch):
     for p, options, message in (
         (prediction(), {"quantiles": [0.0]}, r"quantiles is \[0.0\], wanted levels strictly"),
         (prediction(), {"quantiles": 0.5}, r"quantiles is 0.5"),
-        (prediction(), {"columns": ["a", "b"]}, r"columns has 2 names, wanted 1"),
+        (prediction(), {"columns": ["a", "b"]}, r"columns is .*, wanted a list of 1 names"),
+        (prediction(), {"columns": ...}, r"columns is Ellipsis, wanted a list of 1 names"),
         (prediction(), {"platforms": ["abacus"]}, r"platforms is \['abacus'\], wanted some"),
         (on_host, {}, r"JAX cannot export .*platforms=\('cpu',\)"),
         (blurred, {}, r"column 0 of x has mean 1.6e\+09 and .* would blur"),
