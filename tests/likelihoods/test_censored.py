@@ -61,5 +61,7 @@ def test_moments_of_a_censored_normal_do_not_cancel():
 
 @pytest.mark.parametrize("ends", [(1.0, -1.0), (0.0, 0.0), (np.nan, 1.0)])
 def test_ends_out_of_order(ends):
-    with pytest.raises(ValueError, match="CensoredNormal: low is .* wanted numbers with low below"):
+    with pytest.raises(
+        ValueError, match=r"CensoredNormal: low is .* wanted numbers with low below"
+    ):
         likelihoods.CensoredNormal(LOC, 0.7, *ends)
