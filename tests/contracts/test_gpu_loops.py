@@ -7,7 +7,6 @@ import functools
 
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from jax import lax, random
 from low_rank_guide import LowRank
@@ -58,7 +57,7 @@ QUICK = "informed diffusion"
 @pytest.mark.parametrize("name", [n if n == QUICK else slow(n) for n in GUIDES])
 def test_the_steps_of_a_fit(name):
     guide = GUIDES[name](deep_gp)
-    options = {"num": 10, "optimizer": optax.adam(1e-2), "z": Z, "batch_size": 8}
+    options = {"num": 10, "z": Z, "batch_size": 8}  # q(v) of a mean field by natural gradients
     run, state, data = fit_program(KEY, deep_gp, guide, X, Y, **options)
     assert not open_loops(run, state, data)
 
