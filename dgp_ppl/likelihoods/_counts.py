@@ -115,6 +115,22 @@ class NegativeBinomialLog(dist.NegativeBinomialLogits):
         return distribution_function(self, value)
 
 
+class _Geometric(dist.GeometricProbs):
+    """NumPyro's, which gives the count 0 the log probability of p = 0 where p is 1."""
+
+    def log_prob(self, value: Array) -> Array:
+        count = jnp.asarray(value)
+        p: Any = jnp.where(count > 0, self.probs, 0.0)
+        return count * jnp.log1p(-p) + jnp.log(self.probs)
+
+
+def exact_count(distribution: Any) -> Any:
+    """Return ours for a distribution whose density NumPyro gets wrong, and others as they are."""
+    if type(distribution) is dist.GeometricProbs:
+        return _Geometric(distribution.probs)
+    return distribution
+
+
 def distribution_function(distribution: Any, value: ArrayLike) -> Array:
     """Return P(Y <= y); of counts right to 1e-3 in float32, where NumPyro's is not or lacks."""
     d, y = distribution, jnp.asarray(value, float)

@@ -200,8 +200,8 @@ def _terms(
     values = _values(log_p, f)
     finite = jnp.isfinite(values)
     known, one = jnp.all(finite, axis=0), lax.stop_gradient(_at(f, jnp.argmax(finite, axis=0)))
-    # Where it is not, all places move to one where log p has a derivative.
-    mean = jnp.where(known | ~jnp.any(finite, axis=0), mean, one)
+    # Where it is not, all places move to one where log p has a derivative, or else to 0.
+    mean = jnp.where(known, mean, jnp.where(jnp.any(finite, axis=0), one, 0.0))
     return log_p(_nodes(mean, jnp.where(known, sd, 0.0), x)), known, values
 
 

@@ -18,7 +18,7 @@ from jaxtyping import Array
 from numpyro.distributions import constraints
 
 from dgp_ppl._typing import PRNGKey
-from dgp_ppl.likelihoods._counts import exp_minus_linear
+from dgp_ppl.likelihoods._counts import exact_count, exp_minus_linear
 from dgp_ppl.likelihoods._log_integral import log_integral
 from dgp_ppl.likelihoods._student_t import log_gamma_at_1, log_survival_of_t
 
@@ -286,7 +286,7 @@ _TRUNCATED: Any = (
 
 
 def with_exact_tails(distribution: Any) -> Any:
-    """Return ours for a censored or truncated distribution of NumPyro's, and others as they are."""
+    """Return ours for a censored, truncated or geometric one of NumPyro's, others as they are."""
     if type(distribution) is dist.Independent:
         entries = with_exact_tails(distribution.base_dist)
         if entries is distribution.base_dist:
@@ -295,7 +295,7 @@ def with_exact_tails(distribution: Any) -> Any:
     if isinstance(distribution, _TRUNCATED):
         return _Truncated(distribution)
     if (ours := OF_NUMPYRO.get(type(distribution))) is None:
-        return distribution
+        return exact_count(distribution)
     flags = (getattr(distribution, name) for name in ours.arg_constraints)
     return ours(distribution.base_dist, *flags)
 

@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 from support.helpers import KEY, assert_mean
 
+import dgp_ppl as dgp
 from dgp_ppl.likelihoods import NegativeBinomialLog, PoissonLog
 from dgp_ppl.likelihoods._counts import distribution_function, draw
 
@@ -133,3 +134,21 @@ def test_draws_at_the_ends():
         jnp.array([0, 7, 7, 7]), probs=jnp.array([0.3, 0.0, 1.0, jnp.nan]), validate_args=False
     )
     assert draw(ends, KEY)[:3].tolist() == [0, 0, 7]
+
+
+@pytest.mark.parametrize("guided", [True, False])
+def test_a_geometric_whose_probs_round_to_1_or_0(guided):
+    """In float32 they do so from |f| = 17 and 104 on, where its log and their gradients end."""
+    mean = jnp.array([-100.0, -30.0, -20.0, 0.0, 110.0])
+
+    def total(mean, probs):
+        marginals = dgp.Marginals(mean[:, None], jnp.full((5, 1), 0.5), guided=guided)
+        by_probs = lambda f: dist.Geometric(jax.nn.sigmoid(-f))  # noqa: E731
+        by_logits = lambda f: dist.Geometric(logits=-f)  # noqa: E731
+        y = dgp.observe(marginals, by_probs if probs else by_logits)
+        terms = y.log_prob(jnp.zeros(5)), y.log_prob(jnp.full(5, 2.0))
+        return sum(map(jnp.sum, terms)), terms[0]
+
+    gradient, log_p = jax.grad(total, has_aux=True)(mean, True)
+    assert np.isfinite(gradient).all()
+    np.testing.assert_allclose(log_p[:4], total(mean, False)[1][:4], atol=1e-3)
