@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ from dgp_ppl._checks import check_count, check_key, check_kind, checked_call
 from dgp_ppl._partition import CallArrays, Partition, alone, compiled
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference._params import checked_params
+from dgp_ppl.inference.evidence._weights import LEAST_WORTH
 from dgp_ppl.inference.guides import Diffusion
 from dgp_ppl.inference.programs._data import check_data
 from dgp_ppl.inference.programs._handlers import check_whole
@@ -29,7 +31,7 @@ class ImportanceEvidence(NamedTuple):
     Attributes:
         log_evidence: log of the mean importance weight.
         standard_error: from the spread of the weights. Do not trust it where few paths carry the
-            mean.
+            mean; there is a warning where they are worth less than a quarter of their number.
         effective_paths: (sum of weights)² / sum of squared weights.
         elbo: mean of the log weights: the bound from the same paths.
     """
@@ -106,9 +108,14 @@ def importance_evidence(
     w = all_paths(random.split(key, num_paths), params, data)
     total = logsumexp(w)
     normalized = jnp.exp(w - total)
-    effective = 1 / jnp.sum(jnp.square(normalized))
+    effective = float(1 / jnp.sum(jnp.square(normalized)))
+    if effective < LEAST_WORTH * num_paths:
+        warnings.warn(
+            f"importance_evidence: {num_paths} paths are worth {effective:.1f}, so the error is "
+            "rough, and the value mostly too low: fit the guide longer, or see annealed_evidence",
+            UserWarning,
+            stacklevel=2,
+        )
     # Var(mean w) / mean(w)² = (S / effective - 1) / S
-    error = math.sqrt(max(float(1 / effective - 1 / num_paths), 0.0))
-    return ImportanceEvidence(
-        float(total) - math.log(num_paths), error, float(effective), float(w.mean())
-    )
+    error = math.sqrt(max(1 / effective - 1 / num_paths, 0.0))
+    return ImportanceEvidence(float(total) - math.log(num_paths), error, effective, float(w.mean()))

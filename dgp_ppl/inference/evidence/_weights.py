@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 from dgp_ppl.inference.evidence._smc import ACCEPTANCE, Run
 
 _FEWEST_ISLANDS = 8
-_LEAST_WORTH = 0.25  # of the particles' number
+LEAST_WORTH = 0.25  # of the particles' number
 _LOW_ACCEPTANCE = 0.5  # on average over a tenth of the temperatures
 _SAME = 0.05  # nats between islands that do not matter
 _APART = 6.0  # variance between islands, relative to what chance gives
@@ -70,7 +70,7 @@ def doubts(found: Estimate, run: Run, ratio: np.ndarray) -> tuple[str, ...]:
             f"{islands} islands hardly tell the error (Student's t with {islands - 1} degrees of "
             f"freedom); take num_islands={_FEWEST_ISLANDS} or more"
         )
-    if (effective := found.effective_particles) < _LEAST_WORTH * num:
+    if (effective := found.effective_particles) < LEAST_WORTH * num:
         texts.append(
             f"{num} particles are worth {effective:.1f} independent ones, so the error is rough, "
             "and the value may be off by as much; take more temperatures, particles or (with "
