@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dgp_ppl._checks import check_kind
+from dgp_ppl._checks import check_count, check_flags, check_kind
 from dgp_ppl._errors import DataError, Interrupted, printable
 from dgp_ppl._files import replacing, versions
 from dgp_ppl.comparison import methods as _methods  # noqa: F401 - registers the methods
@@ -197,7 +197,10 @@ def compare(
             "executor runs each fit by itself"
         )
     given = None if splits is None else split_numbers(splits)
-    if not 0 <= seed < 2**32:
+    check_count("compare", "seed", seed, 0)
+    check_flags("compare", strict=strict, overwrite=overwrite, resume=resume)
+    check_kind("compare", "out", out, str | os.PathLike | None, "the path of a folder")
+    if seed >= 2**32:
         raise DataError(f"compare: seed is {seed}, wanted at least 0 and below 2^32")
     if report is not None and (out is None or not callable(report)):
         raise DataError(

@@ -122,6 +122,7 @@ def test_errors_name_the_argument_and_the_cure(tmp_path):
         ("step", {"splits": [-1]}, "splits is .*, wanted a number of splits, or"),
         ("step", {"splits": []}, "splits is .*, wanted a number of splits, or"),
         ("step", {"seed": -1}, "seed is -1, wanted at least 0"),
+        ("step", {"seed": 2**32}, "seed is 4294967296, wanted at least 0 and below"),
         ("step", {"report": print}, "report is .* and out is None, wanted a function"),
         ("step", {"report": True, "out": tmp_path}, "report is True.*dgp_ppl.report.write_report"),
         ("step", {"resume": True}, "resume is True, out is None"),

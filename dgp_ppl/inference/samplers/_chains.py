@@ -11,8 +11,7 @@ import jax
 import numpy as np
 from numpyro.infer.mcmc import MCMC
 
-from dgp_ppl._checks import check_kind
-from dgp_ppl._errors import DataError
+from dgp_ppl._checks import as_array, check_kind
 from dgp_ppl.inference.runs._lines import Line
 from dgp_ppl.inference.runs._pickling import Portable
 from dgp_ppl.inference.runs._summary import Summarized, list_arrays
@@ -49,8 +48,8 @@ class Chains(Summarized, Portable):
             `to_inferencedata`; `get_samples` leaves them out of account.
 
     Raises:
-        ValueError: if `log_weights` has another shape.
-        DataError: if it has NaN or infinity, or is -inf for all draws.
+        TypeError: if `samples` is no dict.
+        ValueError: if the draws' or the weights' shapes differ, or no weight is positive.
     """
 
     samples: dict[str, np.ndarray]
@@ -61,18 +60,18 @@ class Chains(Summarized, Portable):
     log_weights: np.ndarray | None = None
 
     def __post_init__(self) -> None:
+        wanted = "a dict of draws by site, [C, S, ...] each"
+        check_kind("Chains", "samples", self.samples, Mapping, wanted)
+        shapes = {np.shape(a)[:2] for a in self.samples.values()}
+        if len(shapes) > 1 or any(len(shape) < 2 for shape in shapes):
+            raise ValueError(f"Chains: samples begin with axes {sorted(shapes)}, wanted {wanted}")
         if self.log_weights is None:
             return
-        found, wanted = np.asarray(self.log_weights), self.shape
-        if found.shape != wanted:
+        w = np.asarray(as_array("Chains", "log_weights", self.log_weights))
+        if {w.shape} != shapes or not np.isfinite(w.max(initial=-np.inf)):
             raise ValueError(
-                f"Chains: log_weights has shape {found.shape}, wanted {wanted}: a number for each "
-                "draw of each chain"
-            )
-        if bool((~(found < np.inf)).any()) or not np.isfinite(found).any():
-            raise DataError(
-                "Chains: log_weights has NaN, infinity or no finite entry, wanted finite numbers, "
-                "or -inf for draws of weight 0"
+                f"Chains: log_weights has shape {w.shape} and samples begin with axes "
+                f"{sorted(shapes)}, wanted the same ones, and numbers below infinity, not all -inf"
             )
 
     @staticmethod

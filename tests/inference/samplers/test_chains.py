@@ -47,20 +47,13 @@ def test_weighted_draws_are_there_in_proportion():
     assert weighted(np.log(weights)).spaced(3).shape == (2, 3)
 
 
-@pytest.mark.parametrize(
-    ("log_weights", "words"),
-    [
-        (np.zeros(10), r"shape \(10,\), wanted \(2, 10\)"),
-        (np.zeros((2, 9)), r"shape \(2, 9\), wanted \(2, 10\)"),
-        (np.eye(2, 10) * np.nan, "NaN, infinity or no finite entry"),
-        (np.where(np.eye(2, 10), np.inf, 0), "NaN, infinity or no finite entry"),
-        (np.full((2, 10), -np.inf), "NaN, infinity or no finite entry"),
-    ],
-)
-def test_weights_that_say_nothing_are_refused(log_weights, words):
-    with pytest.raises(ValueError, match=rf"^Chains: log_weights has {words}"):
-        weighted(log_weights)
-    weighted(np.where(np.eye(2, 10), -np.inf, 0))
+def test_draws_and_weights_of_other_shapes():
+    few, gone = np.zeros(3), np.full((2, 10), -np.inf)
+    for samples, log_weights in ((CHAINS.samples, few), (CHAINS.samples, gone), ({"w": few}, None)):
+        with pytest.raises(ValueError, match=r"^Chains: "):
+            Chains(samples, log_weights=log_weights)
+    with pytest.raises(TypeError, match=r"Chains: samples is a tuple, wanted a dict of draws"):
+        Chains(())  # type: ignore
 
 
 def test_from_numpyros_mcmc():
