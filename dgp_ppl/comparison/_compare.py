@@ -185,6 +185,7 @@ def compare(
     """
     setting = make_setting("compare", setting, options)
     theirs: dict[str, Any] = {}  # estimators
+    check_kind("compare", "methods", methods, Sequence | None, "a list of methods")
     if methods is not None:
         methods, theirs = parted(methods)
         check_methods(methods, RIVALS, theirs)

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from dgp_ppl._errors import DataError
+from dgp_ppl._errors import DataError, printable
 from dgp_ppl._files import fingerprint, finite, replacing
 from dgp_ppl.comparison._method import METHODS
 from dgp_ppl.datasets import Dataset
@@ -32,9 +32,10 @@ def prepare_folder(folder: Path, overwrite: bool, resume: bool = False) -> Path:
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
         raise DataError(
-            f"{folder} cannot be created: {error.strerror}; choose another --out"
+            f"{printable(folder)} cannot be created: {why}; choose another --out"
         ) from error
     if not os.access(folder, os.W_OK):
         raise DataError(f"{folder} cannot be written to; choose another --out")

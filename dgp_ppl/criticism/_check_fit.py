@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jax.typing import ArrayLike
 
-from dgp_ppl._checks import check_key
+from dgp_ppl._checks import check_count, check_key, checked_call
 from dgp_ppl._partition import Call, compiled
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.criticism._chain_diagnostics import chain_lines
@@ -102,8 +102,11 @@ def check_fit(
             f"check_fit: test is a {type(test).__name__}, wanted a prediction of held-out rows and "
             "their targets: test=(p, y_test)"
         )
-    num_data = len(args[0]) if args else 0
-    if num_data and isinstance(args[0], Rows):
+    for name, count in {"num_weights": num_weights, "num_particles": num_particles}.items():
+        check_count("check_fit", name, count, 0)
+    num_data = 0
+    if args and isinstance(args[0], Rows):
+        num_data = len(args[0])
         args = (*args[0].take(_some(num_data)), *args[1:])
     if len(args) < 2 or args[1] is None:
         raise ValueError(
@@ -111,6 +114,11 @@ def check_fit(
             "check_fit(fit, key, model, guide, x, y)"
         )
     kwargs.pop("batch_size", None)
+    args = checked_call("check_fit", model, guide, args, kwargs).args
+    shapes = np.shape(args[0]), np.shape(args[1])
+    if not np.size(args[0]) or not shapes[0] or shapes[0][:1] != shapes[1][:1]:
+        raise ValueError(f"check_fit: x and y have shapes {shapes}, wanted [N, D] and [N], N >= 1")
+    num_data = num_data or len(args[0])
     lines: list[Line] = []
     if isinstance(fit, FitResult):
         lines += loss_lines(fit.losses, fit.num_data, fit.restart_bounds)

@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array
 from numpyro.distributions import constraints
 
-from dgp_ppl._checks import is_traced
+from dgp_ppl._checks import as_array, is_traced
 from dgp_ppl._errors import one_line
 from dgp_ppl._typing import PRNGKey
 
@@ -62,14 +62,21 @@ class CensoredNormal(dist.Distribution):
         *,
         validate_args: bool | None = None,
     ) -> None:
+        given = {"loc": loc, "scale": scale, "low": low, "high": high}
+        arrays = [jnp.asarray(as_array("CensoredNormal", n, a), float) for n, a in given.items()]
         if not is_traced(low, high) and not np.less(low, high).all():
             raise ValueError(
                 f"CensoredNormal: low is {one_line(low)} and high {one_line(high)}, wanted numbers "
                 "with low below high"
             )
-        self.loc, self.scale, self.low, self.high = jnp.broadcast_arrays(
-            *(jnp.asarray(a, float) for a in (loc, scale, low, high))
-        )
+        shapes = [a.shape for a in arrays]
+        try:
+            self.loc, self.scale, self.low, self.high = jnp.broadcast_arrays(*arrays)
+        except ValueError:
+            raise ValueError(
+                f"CensoredNormal: loc, scale, low and high have shapes {shapes}, wanted the same "
+                "shape, or ones that broadcast"
+            ) from None
         super().__init__(self.loc.shape, validate_args=validate_args)
 
     def _ends(self, origin: Array) -> tuple[Array, Array]:
@@ -130,3 +137,11 @@ class CensoredNormal(dist.Distribution):
     def variance(self) -> Array:
         _, first, second = self._moments()
         return jnp.square(self.scale) * jnp.maximum(second - first**2, 0.0)
+
+
+def as_flags(name: str, value: ArrayLike) -> Array:
+    """Return flags as booleans; raise if one is neither True, False, 1 nor 0. NaN would be True."""
+    known = is_traced(value) or np.isin(as_array("censored", name, value), (0, 1)).all()
+    if not known:
+        raise ValueError(f"censored: {name} is {one_line(value)}, wanted True or False, or 1 or 0")
+    return jnp.asarray(value, bool)

@@ -18,6 +18,7 @@ from jaxtyping import Array
 from numpyro.distributions import constraints
 
 from dgp_ppl._typing import PRNGKey
+from dgp_ppl.likelihoods._censored import as_flags
 from dgp_ppl.likelihoods._counts import exact_count, exp_minus_linear
 from dgp_ppl.likelihoods._log_integral import log_integral
 from dgp_ppl.likelihoods._student_t import log_gamma_at_1, log_survival_of_t
@@ -79,6 +80,7 @@ class RightCensored(_Censored):
 
     Raises:
         TypeError: by `log_prob`, if log S of the distribution is not known.
+        ValueError: if `censored` has other values, such as NaN.
 
     Source: Klein & Moeschberger (2003), "Survival analysis", section 3.5.
     """
@@ -88,7 +90,7 @@ class RightCensored(_Censored):
     _tail = 1  # of the logs of P(Y <= y) and P(Y > y), where y is censored
 
     def __init__(self, distribution: Any, censored: ArrayLike = False) -> None:
-        self.censored = jnp.asarray(censored, bool)
+        self.censored = as_flags("censored", censored)
         super().__init__(distribution, (), self.censored)
 
     def is_density(self, value: ArrayLike) -> Array:
@@ -131,8 +133,8 @@ class IntervalCensored(_Censored):
     def __init__(
         self, distribution: Any, left_censored: ArrayLike = False, right_censored: ArrayLike = False
     ) -> None:
-        self.left_censored = jnp.asarray(left_censored, bool)
-        self.right_censored = jnp.asarray(right_censored, bool)
+        self.left_censored = as_flags("left_censored", left_censored)
+        self.right_censored = as_flags("right_censored", right_censored)
         super().__init__(distribution, (2,), self.left_censored, self.right_censored)
 
     @property
@@ -148,8 +150,7 @@ class IntervalCensored(_Censored):
         return jnp.stack([known, jnp.zeros_like(known)], axis=-1)  # both ends are one number
 
     def log_prob(self, value: ArrayLike) -> Array:
-        ends = jnp.asarray(value, float)
-        low, high = ends[..., 0], ends[..., 1]
+        low, high = jnp.moveaxis(jnp.asarray(value, float), -1, 0)
         both = jax.vmap(lambda y: _log_tails_or_ends(self.base_dist, y))(jnp.stack([low, high]))
         (below_low, below_high), (above_low, above_high) = both
         # The difference of the probabilities of the tail that they are the smaller part of.
@@ -296,8 +297,7 @@ def with_exact_tails(distribution: Any) -> Any:
         return _Truncated(distribution)
     if (ours := OF_NUMPYRO.get(type(distribution))) is None:
         return exact_count(distribution)
-    flags = (getattr(distribution, name) for name in ours.arg_constraints)
-    return ours(distribution.base_dist, *flags)
+    return ours(distribution.base_dist, *(getattr(distribution, n) for n in ours.arg_constraints))
 
 
 def density_test(distribution: Any) -> Callable[[ArrayLike], Array] | None:

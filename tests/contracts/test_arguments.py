@@ -307,10 +307,18 @@ def bad_arguments():
         ("save: path 'a.x00' has a null byte", lambda: dgp.save("a\0", svgp, SHALLOW, fit)),
         ("check_fit: test is a list, wanted a prediction of held-out",
          lambda: dgp.check_fit(fit, KEY, svgp, SHALLOW, X, Y, z=Z, test=[Y, Y])),  # type: ignore
+        ("check_fit: argument 'y' holds objects .such as str., wanted numbers",
+         lambda: dgp.check_fit(fit, KEY, svgp, SHALLOW, X, np.array(["a"] * 20, object), z=Z)),
+        ("check_fit: x and y have shapes .*, wanted .N, D. and .N.",
+         lambda: dgp.check_fit(fit, KEY, svgp, SHALLOW, 1.0, Y, z=Z)),
+        ("check_fit: num_weights is a list, wanted an integer",
+         lambda: dgp.check_fit(fit, KEY, svgp, SHALLOW, X, Y, z=Z, num_weights=[])),  # type: ignore
+        ("compare: methods is 3, wanted a list", lambda: dgp.compare("step", THREE)),
         ("compare_posteriors: test is 3, wanted two arrays: .x_test, y_t",
          lambda: dgp.compare_posteriors(KEY, THREE, SHALLOW, svgp, fit, X, Y, z=Z, test=THREE)),
         ("compare: seed is None, wanted an integer", lambda: dgp.compare("step", seed=None)),  # type: ignore
         ("compare: out is 3, wanted the path", lambda: dgp.compare("step", out=THREE)),
+        ("a.x00 cannot be created: embedded null", lambda: dgp.compare("step", out="a\0")),
         ("export: path 'a.x00' has a null byte", lambda: dgp.export("a\0", predict())),
         ("load: path 'a.x00' has a null byte", lambda: dgp.load("a\0")),
         ("save: an argument holds itself", lambda: dgp.save("a", svgp, SHALLOW, fit, z=own)),

@@ -65,3 +65,10 @@ def test_ends_out_of_order(ends):
         ValueError, match=r"CensoredNormal: low is .* wanted numbers with low below"
     ):
         likelihoods.CensoredNormal(LOC, 0.7, *ends)
+
+
+def test_arguments_of_other_shapes_and_types():
+    with pytest.raises(
+        ValueError, match=r"CensoredNormal: .* shapes \[\(4,\), \(\), \(\), \(3,\)\]"
+    ):
+        likelihoods.CensoredNormal(LOC, 0.7, high=jnp.ones(3))

@@ -123,6 +123,12 @@ def test_a_bound_is_below_the_evidence_far_in_the_tail():
     assert (observed(RightCensored, censored).sample(KEY)[:10] < 8).all()
 
 
+@pytest.mark.parametrize("flags", [np.nan, np.array([0.0, np.nan]), 2])
+def test_flags_that_are_none(flags):
+    with pytest.raises(ValueError, match=r"censored: censored is .*, wanted True or False"):
+        RightCensored(dist.Normal(0.0, 1.0), flags)
+
+
 def test_a_distribution_without_a_log_survival_function_is_named():
     with pytest.raises(TypeError, match=r"censored: distribution is Gumbel, .*wanted Normal"):
         RightCensored(dist.Gumbel(0.0, 1.0), True).log_prob(1.0)
