@@ -26,7 +26,7 @@ from numpyro import primitives
 from numpyro.primitives import Messenger, apply_stack
 
 from dgp_ppl import means
-from dgp_ppl._checks import as_array, check_choice, check_count
+from dgp_ppl._checks import as_array, check_choice, check_count, check_kind
 from dgp_ppl._typing import AnyArray, Inputs, Outputs, PRNGKey
 from dgp_ppl.core._conditional import Grid, Sparse
 from dgp_ppl.core._handover import LAYER, NOISE_OF, Handover, LayerSite, handover_of
@@ -102,6 +102,7 @@ def gp(
         TypeError: if `out` is not an integer, or `kernel` is a class.
         ValueError: if the shapes do not fit, or inside a plate.
     """
+    check_kind("gp", "name", name, str, "the name of the layer, such as 'l1'")
     check_count(f"gp({name!r})", "out", out)
     if isinstance(kernel, type) or not callable(kernel):
         raise TypeError(

@@ -314,6 +314,10 @@ def bad_arguments():
         ("check_fit: num_weights is a list, wanted an integer",
          lambda: dgp.check_fit(fit, KEY, svgp, SHALLOW, X, Y, z=Z, num_weights=[])),  # type: ignore
         ("compare: methods is 3, wanted a list", lambda: dgp.compare("step", THREE)),
+        ("gp: name is 3, wanted the name of the layer",
+         lambda: dgp.gp(THREE, kernels.Matern12(1.0, 1.0), Z)),
+        ("Flow: stick_the_landing is 3, wanted True",
+         lambda: dgp.Flow(svgp, stick_the_landing=THREE)),
         ("compare_posteriors: test is 3, wanted two arrays: .x_test, y_t",
          lambda: dgp.compare_posteriors(KEY, THREE, SHALLOW, svgp, fit, X, Y, z=Z, test=THREE)),
         ("compare: seed is None, wanted an integer", lambda: dgp.compare("step", seed=None)),  # type: ignore

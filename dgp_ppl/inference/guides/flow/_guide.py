@@ -13,6 +13,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 from numpyro.infer.elbo import ELBO
 
+from dgp_ppl._checks import check_flags
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model, Values
 from dgp_ppl.core import Handover, TransportInducing
@@ -76,6 +77,7 @@ class Flow(WarpedGuide):
         flow: Bijection | BijectionMaker = SplineCoupling,
         stick_the_landing: bool = True,
     ) -> None:
+        check_flags("Flow", stick_the_landing=stick_the_landing)
         is_object = isinstance(flow, Bijection) and not isinstance(flow, type)
         if not (is_maker(flow) or is_object):
             raise TypeError(
