@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import pandas as pd
 import pytest
 from numpyro.infer import NUTS
 from scipy.sparse import csr_matrix
@@ -318,6 +319,8 @@ def bad_arguments():
          lambda: dgp.gp(THREE, kernels.Matern12(1.0, 1.0), Z)),
         ("Flow: stick_the_landing is 3, wanted True",
          lambda: dgp.Flow(svgp, stick_the_landing=THREE)),
+        ("from_arrays: array 0 is a Series, wanted an array on disk or in memory",
+         lambda: dgp.Rows.from_arrays(pd.Series([1.0, None], dtype="Float64"))),
         ("compare_posteriors: test is 3, wanted two arrays: .x_test, y_t",
          lambda: dgp.compare_posteriors(KEY, THREE, SHALLOW, svgp, fit, X, Y, z=Z, test=THREE)),
         ("compare: seed is None, wanted an integer", lambda: dgp.compare("step", seed=None)),  # type: ignore

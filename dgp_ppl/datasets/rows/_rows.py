@@ -91,7 +91,10 @@ class Rows:
         """
         for i, array in enumerate(arrays):
             of_dask = getattr(array, "__dask_graph__", lambda: None)() is not None
-            if of_dask or not hasattr(array, "dtype") or isinstance(array, np.ma.MaskedArray):
+            has_dtype = isinstance(
+                getattr(array, "dtype", None), np.dtype
+            )  # not one of pandas' own
+            if of_dask or not has_dtype or isinstance(array, np.ma.MaskedArray):
                 raise TypeError(
                     f"Rows.from_arrays: array {i} is a {type(array).__name__}, wanted an array on "
                     "disk or in memory; pass numpy.asarray of lists, to_numpy() of frames and "
