@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 
-from dgp_ppl._checks import GivenParams, missing_params, params_of
+from dgp_ppl._checks import GivenParams, as_array, missing_params, params_of
 from dgp_ppl._partition import TRACING
 from dgp_ppl._typing import AnyArray, Fitted, InducingInputs, Inputs, Params, PRNGKey
 from dgp_ppl.core._conditional import Sparse
@@ -142,7 +142,10 @@ def optimal_inducing(
 
 def _layer(z: InducingInputs, kernel: KernelMaker, noise: float) -> tuple[Sparse, Any]:
     """Make the sparse GP ``l1`` and the standard deviation ``noise``, with their params."""
-    inducing: Any = numpyro.param("l1.z", as_float(z))
+    z = as_float(as_array("sgpr", "z", z))
+    if z.ndim != 2 or not z.shape[0]:
+        raise ValueError(f"sgpr: z has shape {z.shape}, wanted [M, D] with M >= 1; see z[:, None]")
+    inducing: Any = numpyro.param("l1.z", z)
     sparse = Sparse.build(kernel("l1", z.shape[-1]), inducing, 1)
     return sparse, numpyro.param("noise", noise, constraint=constraints.positive)
 

@@ -321,6 +321,8 @@ def bad_arguments():
          lambda: dgp.Flow(svgp, stick_the_landing=THREE)),
         ("from_arrays: array 0 is a Series, wanted an array on disk or in memory",
          lambda: dgp.Rows.from_arrays(pd.Series([1.0, None], dtype="Float64"))),
+        ("sgpr: z has shape .0, 1., wanted .M, D. with M >= 1",
+         lambda: minimize(KEY, models.sgpr, None, X, Y, z=Z[:0], progress=False)),
         ("compare_posteriors: test is 3, wanted two arrays: .x_test, y_t",
          lambda: dgp.compare_posteriors(KEY, THREE, SHALLOW, svgp, fit, X, Y, z=Z, test=THREE)),
         ("compare: seed is None, wanted an integer", lambda: dgp.compare("step", seed=None)),  # type: ignore
