@@ -15,6 +15,8 @@ import numpy as np
 import sklearn
 from scipy import stats
 from scipy.special import logsumexp
+from sklearn.dummy import DummyRegressor
+from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.pipeline import Pipeline
 
 from dgp_ppl._errors import DataError, UnsuitableError, one_line
@@ -102,7 +104,10 @@ def parted(methods: Sequence[Any]) -> tuple[list[str], dict[str, Any]]:
         name, value = method if is_pair else (type(method).__name__, method)
         if isinstance(method, str):
             name = method
-        elif isinstance(name, str) and hasattr(value, "fit") and hasattr(value, "get_params"):
+        elif (
+            isinstance(name, str) and not isinstance(value, type)
+            and hasattr(value, "fit") and hasattr(value, "get_params")
+        ):  # fmt: skip
             given[name] = value
         else:
             raise DataError(
@@ -165,15 +170,18 @@ def rival_versions(found: Mapping[str, Any]) -> dict[str, str]:
 
 def fit_rival(
     estimator: Any, x: Any, y: Any, x_test: np.ndarray, setting: Setting, num_classes: int,
-    **options: Any,
+    labels: np.ndarray | None = None, **options: Any,
 ) -> RivalFit:  # fmt: skip
-    """Fit an estimator to standardised training rows, with options of `prepared`, and predict."""
+    """Fit an estimator to standardised training rows, with options of `prepared`, and predict.
+
+    Rows with the same of `labels` stay together, in the tenth that is held out or in the others.
+    """
     scale, (task, *_) = prepared(x, y, setting, **options)
     x, y, x_test = (np.asarray(a) for a in (task.x, task.y, scale.inputs(x_test)))
-    order = np.random.default_rng((options["seed"], options["split"])).permutation(len(x))
+    rng = np.random.default_rng((options["seed"], options["split"]))
     try:
         start = time.perf_counter()
-        fitted, error = _fitted(estimator, x, y, order)
+        fitted, error = _fitted(estimator, x, y, *_tenth(rng, len(x), labels))
         seconds = time.perf_counter() - start
         found = _predicted(fitted, x_test, error, num_classes)
     except Exception as fault:  # whatever other packages raise
@@ -183,13 +191,27 @@ def fit_rival(
     return RivalFit(found, float(scale.y_loc), float(scale.y_scale), seconds, density)
 
 
-def _fitted(estimator: Any, x: Any, y: Any, order: np.ndarray) -> tuple[Any, float | None]:
+def _tenth(rng: Any, num: int, labels: np.ndarray | None) -> list[np.ndarray]:
+    """Return the numbers of a random tenth of rows, and of the others; groups stay together."""
+    if labels is None:
+        return np.split(rng.permutation(num), [max(1, num // 10)])
+    group = np.unique(labels, axis=0, return_inverse=True)[1].ravel()
+    sizes = np.bincount(group)
+    order = rng.permutation(len(sizes))
+    held = order[: 1 + np.searchsorted(np.cumsum(sizes[order]), num // 10)]
+    if len(held) == len(order):
+        raise ValueError("groups leave no training rows beside a tenth, wanted more groups")
+    return [np.flatnonzero(np.isin(group, held)), np.flatnonzero(~np.isin(group, held))]
+
+
+def _fitted(
+    estimator: Any, x: Any, y: Any, held: np.ndarray, rest: np.ndarray
+) -> tuple[Any, float | None]:
     """Return a fit, and the root mean square of its errors if it needs one for a density.
 
     What stops early by held-out rows gets a tenth, and keeps its fit of the others. What predicts a
     mean alone is fitted to all rows after its errors on a tenth are known.
     """
-    held, rest = np.split(order, [max(1, len(order) // 10)])
     taken, options = inspect.signature(estimator.fit).parameters, {}
     clone: Any = sklearn.clone
     if "eval_set" in taken:  # of CatBoost, LightGBM and XGBoost
@@ -213,9 +235,15 @@ def _kind(estimator: Any) -> str:
     """Return what a regressor can predict: pred_dist, return_std, quantiles or mean."""
     if hasattr(estimator, "pred_dist"):
         return "pred_dist"
-    last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
+    last = _last(estimator)
+    if isinstance(last, DummyRegressor):  # its sd is 0
+        return "mean"
     taken = inspect.signature(last.predict).parameters
     return next((name for name in ("return_std", "quantiles") if name in taken), "mean")
+
+
+def _last(estimator: Any) -> Any:
+    return estimator[-1] if isinstance(estimator, Pipeline) else estimator
 
 
 def _predicted(fitted: Any, x: np.ndarray, error: float | None, num_classes: int) -> Any:
@@ -233,5 +261,8 @@ def _predicted(fitted: Any, x: np.ndarray, error: float | None, num_classes: int
         return _Quantiles(np.sort(fitted.predict(x, quantiles=list(_LEVELS)), axis=1).T)
     if kind == "return_std":
         mean, sd = fitted.predict(x, return_std=True)
+        if isinstance(last := _last(fitted), GaussianProcessRegressor):  # sd leaves alpha out
+            noise: Any = last
+            sd = np.sqrt(sd**2 + np.mean(noise.alpha) * noise._y_train_std**2)
         return stats.norm(mean, np.maximum(sd, _LEAST_SD))
     return stats.norm(fitted.predict(x), error)

@@ -191,8 +191,9 @@ def run_method(job: Job, found: Found | None = None) -> tuple[dict[str, Any], Ru
     }  # fmt: skip
     if job.rival is not None:
         row["steps"], options = None, job.fit_options
+        labels = None if split.labels is None else split.labels[split.train]
         try:
-            fit = fit_rival(job.rival, x, y, x_test, setting, data.num_classes, **options)
+            fit = fit_rival(job.rival, x, y, x_test, setting, data.num_classes, labels, **options)
         except FailedFit as error:
             return {**row, "error": str(error)}, None
         row |= {"seconds": fit.seconds, "density": fit.density}

@@ -37,6 +37,7 @@ class Split:
     index: int
     train: np.ndarray | None  # numbers of the rows; None for all rows but the test rows
     test: np.ndarray
+    labels: np.ndarray | None = None  # of the groups of all rows, which stay on one side
 
     @cached_property
     def data(self) -> Dataset | RowSource:
@@ -108,7 +109,7 @@ def divided(
         splits = range(_DEFAULT_SPLITS if own is None else min(_DEFAULT_SPLITS, len(own)))
     found = datasets.splits(source, max(splits) + 1, seed, labels)
     fit = source.fit if isinstance(source, TableSource) else lambda train: None
-    return [Split(source, fit(found[s][0]), s, *found[s]) for s in splits]
+    return [Split(source, fit(found[s][0]), s, *found[s], labels) for s in splits]
 
 
 def _labels(source: Source, groups: str) -> np.ndarray:

@@ -9,14 +9,16 @@ import numpy as np
 import pytest
 from scipy import stats
 from sklearn.base import BaseEstimator
+from sklearn.dummy import DummyRegressor
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.linear_model import BayesianRidge, LinearRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import dgp_ppl
 from dgp_ppl import datasets, metrics
-from dgp_ppl.comparison._rivals import OF_ERRORS, _Quantiles, identity
+from dgp_ppl.comparison._rivals import OF_ERRORS, _predicted, _Quantiles, _tenth, identity
 from dgp_ppl.standardize import Standardizer
 
 ONE = {"splits": 1, "progress": False}
@@ -88,6 +90,28 @@ def test_a_mean_alone_has_the_errors_on_a_tenth():
     assert [row["density"] for row in found] == [OF_ERRORS] * 2
 
 
+def test_groups_stay_together_in_the_tenth(monkeypatch):
+    labels, seen = np.repeat(np.arange(30), 10), []
+    held, rest = _tenth(np.random.default_rng(0), 300, labels)
+    assert not {*labels[held]} & {*labels[rest]}
+    assert 30 <= len(held) < 50
+    data = datasets.load("diabetes")
+    kept = lambda rng, num, labels: seen.append(labels) or _tenth(rng, num, labels)  # noqa: E731
+    monkeypatch.setattr("dgp_ppl.comparison._rivals._tenth", kept)
+    dgp_ppl.compare(data, [LinearRegression()], groups="inputs", **ONE)
+    train = datasets.splits(data, 1, 0, data.x)[0][0]
+    np.testing.assert_array_equal(seen[0], data.x[train])
+
+
+def test_sds_are_of_y():
+    x, y = np.arange(9.0)[:, None], np.sin(np.arange(9.0))
+    gp = GaussianProcessRegressor(alpha=0.1, optimizer=None).fit(x, y)
+    sd = gp.predict(x, return_std=True)[1]
+    np.testing.assert_allclose(_predicted(gp, x, None, 0).std() ** 2, sd**2 + 0.1)
+    found = dgp_ppl.compare("diabetes", [DummyRegressor()], **ONE).splits[0]
+    assert found["density"] == OF_ERRORS
+
+
 def test_quantiles_and_distributions_have_their_own_density():
     found = dgp_ppl.compare("diabetes", [Quantiles(), Distribution()], **ONE).splits
     for name in ("rmse", "log_density", "crps", "coverage90"):
@@ -129,6 +153,8 @@ def test_errors_name_the_cure(monkeypatch):
     monkeypatch.setitem(sys.modules, "catboost", None)  # its import fails
     forest = RandomForestRegressor()
     for data, methods, error, words in (
+        ("step", RandomForestRegressor(), TypeError, "methods is a RandomForestRegressor"),
+        ("step", [RandomForestRegressor], ValueError, "wanted a name, an estimator with fit"),
         ("iris", [forest], ValueError, "wanted a classifier with predict_proba"),
         ("step", [RandomForestClassifier()], ValueError, "wanted a regressor"),
         ("step", [forest, forest], ValueError, r"pairs \(name, estimator\)"),
