@@ -113,8 +113,7 @@ def deep_gp(
     def through(x: AnyArray, draw: Callable[[RandomFunction, Array], Array]) -> Inputs:
         return hidden(x if feature_map is None else feature_map(as_float(x)), draw)
 
-    near = None if y is None else local
-    with minibatch(x, y, batch_size=batch_size, near=near) as (x, y):
+    with minibatch(x, y, batch_size=batch_size, near=local) as (x, y):
         numpyro.sample("y", given(x, y), obs=y)
 
 

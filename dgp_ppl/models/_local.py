@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -155,6 +156,8 @@ def local(name: str, near: NearRows, kernel: KernelMaker = Matern12.learned) -> 
     for blocks; Vecchia (1988) for predictions from near rows.
     """
     check_kind("local", "near", near, NearRows, "NearRows(x, y) of the training rows")
+    check_kind("local", "name", name, str, "a prefix such as 'g'")
+    check_kind("local", "kernel", kernel, Callable, "what makes it, such as Matern12.learned")
     options: dict[str, Any] = {"variance": _SHARE} if takes_variance(kernel) else {}
     made = kernel(name, near.x.shape[1], **options)
     if not hasattr(made, "lengthscale"):

@@ -11,6 +11,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jaxtyping import Array
+from numpyro import handlers
 
 from dgp_ppl._checks import check_key, check_kind, checked_call
 from dgp_ppl._partition import Call, CallArrays, Partition, compiled
@@ -65,7 +66,7 @@ def tune_local(
         *args: further arguments of the model after x and y.
         name: prefix of the params of g's kernel.
         noise: the param of the noise's standard deviation.
-        kernel: what made g's kernel.
+        kernel: what made g's kernel, as for `local`.
         site: the observed site.
         **kwargs: keyword arguments of the model.
 
@@ -74,8 +75,8 @@ def tune_local(
 
     Raises:
         TypeError: if `near` is no `NearRows`.
-        ValueError: if the params lack the kernel's or the noise's, or the site is of no local
-            process.
+        ValueError: if the params lack the kernel's or the noise's, the site is of no local process,
+            or `kernel` is not the model's.
 
     Source: Vecchia (1988), for densities given near rows; Sundararajan & Keerthi (2001),
     "Predictive approaches for choosing hyperparameters in Gaussian processes".
@@ -94,12 +95,20 @@ def tune_local(
     x, y = np.asarray(near.x)[place], np.asarray(near.y)[place]
     call = checked_call("tune_local", model, guide, (x, y, *args), kwargs)
     partition, data = Partition.split(model, Call(call.args[1:], call.kwargs), guide)
-    r = np.asarray(_residuals(ForwardPass(partition, site), key, found, data, jnp.asarray(x)))
-    rows = np.asarray(near.x)
+    forward_pass, rows = ForwardPass(partition, site), np.asarray(near.x)
+    r, K = map(np.asarray, _residuals(forward_pass, key, found, data, jnp.asarray(x)))
+    with handlers.block(), handlers.substitute(data=found):
+        own = np.asarray(kernel(name, rows.shape[1])(near.x[: len(K)], near.x[: len(K)]))
+    if not np.allclose(own + found[noise] ** 2 * np.eye(len(K)), K, rtol=1e-3, atol=1e-6):
+        raise ValueError(
+            "tune_local: kernel and noise give another covariance of the first rows than the "
+            "model, wanted kernel= as in local(name, near, kernel), and noise= as in observe"
+        )
     chosen = np.random.default_rng(0).permutation(len(rows))[:_ROWS]
     program = partial(_nearest_others, name=name, kernel=kernel)
-    for _ in range(_ROUNDS if len(rows) > near.neighbours else 0):
-        others = _others(rows / np.asarray(found[f"{name}.lengthscale"]), chosen, near.neighbours)
+    for _ in range(_ROUNDS if len(rows) > 1 else 0):
+        scaled = rows / np.asarray(found[f"{name}.lengthscale"])
+        others = _others(scaled, chosen, min(near.neighbours, len(rows) - 1))
         tuned = minimize(
             key, program, None, rows[chosen], r[chosen], rows[others], r[others], found[noise],
             steps=_STEPS, start=free, progress=False,
@@ -111,7 +120,7 @@ def tune_local(
 
 @partial(compiled, static_argnums=0)
 def _residuals(forward_pass: ForwardPass, key: Any, params: Any, data: CallArrays, x: Array) -> Any:
-    """Return y less the mean of f, in the order of near rows."""
+    """Return y less the mean of f, in the order of near rows, and K of the first block."""
     site: Any = forward_pass.sites(key, {}, params, data, x, mode="mean").get(forward_pass.site)
     blocks = site and site["fn"]
     if not hasattr(blocks, "mean_of_f"):
@@ -119,7 +128,7 @@ def _residuals(forward_pass: ForwardPass, key: Any, params: Any, data: CallArray
             f"tune_local: site {forward_pass.site!r} is of no local process, wanted the site of "
             "g.observe(f, x, y, noise): pass site="
         )
-    return site["value"][blocks.order] - blocks.mean_of_f
+    return site["value"][blocks.order] - blocks.mean_of_f, blocks.noisy[0]
 
 
 def _others(x: np.ndarray, chosen: np.ndarray, num: int) -> np.ndarray:

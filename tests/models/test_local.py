@@ -26,7 +26,7 @@ def model(x, y=None, *, near, batch_size=None):
     """A GP with fixed hyperparameters, inducing inputs at all rows, and a rough part."""
     f = dgp.gp("f", F, X)
     g = dgp.local("g", near, lambda name, dim: G)
-    with dgp.minibatch(x, y, batch_size=batch_size, near=None if y is None else near) as (x, y):
+    with dgp.minibatch(x, y, batch_size=batch_size, near=near) as (x, y):
         numpyro.sample("y", g.observe(f, x, y, NOISE), obs=y)
 
 
@@ -193,6 +193,9 @@ def test_tuning_makes_rows_likely_given_their_nearest():
     assert density(tuned) > max(density(true) - 0.05, density(fit.params) + 0.5)
     with pytest.raises(ValueError, match=r"wanted h\.lengthscale and noise: pass"):
         dgp.tune_local(KEY, models.deep_gp, guide, fit, near, name="h", **kwargs)
+    other = kernels.SquaredExponential.learned
+    with pytest.raises(ValueError, match="wanted kernel= as in local"):
+        dgp.tune_local(KEY, models.deep_gp, guide, fit, near, kernel=other, **kwargs)
     with pytest.raises(ValueError, match="is of no local process"):
         dgp.tune_local(KEY, models.deep_gp, guide, fit, near, z=(x[:5],))
 
@@ -212,6 +215,8 @@ def test_errors_name_what_is_wrong():
     call, loss = (KEY, model, dgp.MeanField(model), params, X, Y), dgp.ImportanceWeighted(2)
     with pytest.raises(TypeError, match="wanted over='global'"):
         dgp.evaluate(*call, near=NEAR, loss=loss)
+    with pytest.raises(TypeError, match="local: kernel is a float, wanted what makes it"):
+        dgp.local("g", NEAR, 0.5)  # type: ignore
     with pytest.raises(TypeError, match="without a lengthscale"):
         dgp.local("g", NEAR, lambda name, dim: G + G)
     with pytest.raises(ValueError, match="one output and Gaussian noise"):
