@@ -215,8 +215,6 @@ def test_errors_name_what_is_wrong():
     call, loss = (KEY, model, dgp.MeanField(model), params, X, Y), dgp.ImportanceWeighted(2)
     with pytest.raises(TypeError, match="wanted over='global'"):
         dgp.evaluate(*call, near=NEAR, loss=loss)
-    with pytest.raises(TypeError, match="local: kernel is a float, wanted what makes it"):
-        dgp.local("g", NEAR, 0.5)  # type: ignore
     with pytest.raises(TypeError, match="without a lengthscale"):
         dgp.local("g", NEAR, lambda name, dim: G + G)
     with pytest.raises(ValueError, match="one output and Gaussian noise"):
