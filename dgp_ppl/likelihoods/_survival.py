@@ -90,7 +90,7 @@ class RightCensored(_Censored):
     _tail = 1  # of the logs of P(Y <= y) and P(Y > y), where y is censored
 
     def __init__(self, distribution: Any, censored: ArrayLike = False) -> None:
-        self.censored = as_flags("censored", censored)
+        self.censored = as_flags("censored", censored, distribution)
         super().__init__(distribution, (), self.censored)
 
     def is_density(self, value: ArrayLike) -> Array:
@@ -133,8 +133,8 @@ class IntervalCensored(_Censored):
     def __init__(
         self, distribution: Any, left_censored: ArrayLike = False, right_censored: ArrayLike = False
     ) -> None:
-        self.left_censored = as_flags("left_censored", left_censored)
-        self.right_censored = as_flags("right_censored", right_censored)
+        self.left_censored = as_flags("left_censored", left_censored, distribution)
+        self.right_censored = as_flags("right_censored", right_censored, distribution)
         super().__init__(distribution, (2,), self.left_censored, self.right_censored)
 
     @property

@@ -127,6 +127,10 @@ def test_a_bound_is_below_the_evidence_far_in_the_tail():
 def test_flags_that_are_none(flags):
     with pytest.raises(ValueError, match=r"censored: censored is .*, wanted True or False"):
         RightCensored(dist.Normal(0.0, 1.0), flags)
+    with pytest.raises(
+        ValueError, match=r"has shape \(3,\) and the distribution batch shape \(4,\)"
+    ):
+        RightCensored(dist.Normal(jnp.zeros(4), 1.0), np.ones(3, bool))
 
 
 def test_a_distribution_without_a_log_survival_function_is_named():
