@@ -169,7 +169,7 @@ class IntervalCensored(_Censored):
 
 
 class _Truncated(dist.Distribution):
-    """A truncated distribution of NumPyro's with digits, and draws, at any distance of its ends.
+    """A truncated distribution of NumPyro's that holds, as its draws do, at any distance of ends.
 
     NumPyro's densities are infinite or NaN from 13 scales on, and its draws lie beyond the ends.
     """
@@ -205,28 +205,29 @@ class _Truncated(dist.Distribution):
 
     def sample(self, key: PRNGKey, sample_shape: tuple[int, ...] = ()) -> Array:
         base: Any = self.base_dist
-        log_u = jnp.log1p(-random.uniform(key, sample_shape + self.batch_shape))
-        from_low = jnp.isfinite(self.low)
-        end, sign = jnp.where(from_low, self.low, self.high), jnp.where(from_low, 1.0, -1.0)
-        total = self._log_between(self.low, self.high)
+        u = 1 - random.uniform(key, sample_shape + self.batch_shape)
+        mode, between = jnp.clip(base.loc, self.low, self.high), self._log_between
+        total = between(self.low, self.high)
+        # On the side of the mode where the draw lies, u is the share of the probability beyond it.
+        above = jnp.log(u) <= between(mode, self.high) - total
+        sign = jnp.where(above, 1.0, -1.0)
+        log_u = jnp.where(above, jnp.log(u), jnp.log(jnp.maximum(1 - u, 2.0**-25)))
 
         def excess(y: Array) -> Array:
-            """Return the log of the probability beyond y, seen from the finite end, less log u."""
-            ends = jnp.where(from_low, y, self.low), jnp.where(from_low, self.high, y)
-            return self._log_between(*ends) - total - log_u
+            ends = jnp.where(above, y, self.low), jnp.where(above, self.high, y)
+            return between(*ends) - total - log_u
 
         def place(w: Array) -> Array:
-            return jnp.clip(end + sign * base.scale * jnp.exp(w), self.low, self.high)
+            return jnp.clip(mode + sign * base.scale * jnp.exp(w), self.low, self.high)
 
         def halve(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
             middle = 0.5 * (ends[0] + ends[1])
             beyond = excess(place(middle)) > 0
             return jnp.where(beyond, middle, ends[0]), jnp.where(beyond, ends[1], middle)
 
-        first = jnp.full_like(log_u, -30.0)
-        ends = lax.fori_loop(0, 36, halve, (first, first + 80))
+        ends = lax.fori_loop(0, 36, halve, (jnp.full_like(u, -30.0), jnp.full_like(u, 50.0)))
         y = lax.stop_gradient(place(0.5 * (ends[0] + ends[1])))
-        # At a draw the probability beyond it is u, whatever the parameters: d excess = 0.
+        # Whatever the parameters, the probability beyond a draw is u: d excess = 0.
         slope = jnp.exp(base.log_prob(y) - total - log_u) * sign
         change = jnp.maximum(excess(y), -30.0)  # it is -inf where y rounds to the far end
         return y + (change - lax.stop_gradient(change)) / lax.stop_gradient(slope)
@@ -251,8 +252,7 @@ class _Truncated(dist.Distribution):
         first = jnp.maximum((self.low - mode) / d.scale, -most)
         last = jnp.minimum((self.high - mode) / d.scale, most)
         x, w = np.polynomial.legendre.leggauss(32)
-        column = (-1,) + (1,) * jnp.ndim(slope)
-        x, w = (jnp.asarray(a, slope.dtype).reshape(column) for a in (x, w))
+        x, w = (jnp.asarray(a, slope.dtype).reshape(-1, *(1,) * slope.ndim) for a in (x, w))
         t = (first + 0.5 * (last - first) * (1 + x)).astype(slope.dtype)
         weights = w * jnp.exp(-0.5 * jnp.square(t) - slope * t)
         weights = weights / jnp.sum(weights, axis=0)
