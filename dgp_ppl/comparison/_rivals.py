@@ -248,7 +248,7 @@ def _last(estimator: Any) -> Any:
 
 def _predicted(fitted: Any, x: np.ndarray, error: float | None, num_classes: int) -> Any:
     best = getattr(fitted, "best_val_loss_itr", None)  # NGBoost predicts by all trees unless told
-    options = {} if best is None else {"max_iter": best}
+    options = {} if best is None else {"max_iter": best + 1}
     if num_classes:
         probabilities = np.zeros((len(x), num_classes))  # of no training row: 0
         columns = np.asarray(getattr(fitted, "classes_", range(num_classes)), int)

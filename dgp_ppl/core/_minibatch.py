@@ -273,7 +273,7 @@ def minibatch(
             in order.
         name: name of the plate.
         near: these rows, sorted: a minibatch then has blocks of near rows; see `local`. Unused if
-            an array is None, such as targets to predict.
+            the second array, y, is None.
 
     Yields:
         The rows, a tuple with one entry per array, or the rows themselves for a single array.
@@ -310,7 +310,7 @@ def minibatch(
     streamed = next((a for a in arrays if isinstance(a, Streamed)), None)
     num_real = context.num_real
     handler = stratified(num_real) if streamed is None else _rows_at_hand(streamed.numbers)
-    if near is not None and not any(a is None for a in arrays):  # else rows to predict
+    if near is not None and arrays[1:2] != (None,):  # else rows to predict
         _check_near(near, arrays, size, num_real)
         handler = _in_runs(near.order, near.block)
         if subsample is not None:

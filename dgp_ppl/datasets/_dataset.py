@@ -130,10 +130,10 @@ def splits(
             order = np.random.default_rng((seed, s)).permutation(len(sizes))
             held = order[np.cumsum(sizes[order]) > 9 * rows // 10]
             tests.append(np.flatnonzero(np.isin(labels, held)))
-            if rows - len(tests[s]) < 2:
+            if 2 * sizes.max() > rows or rows - len(tests[s]) < 2:
                 raise DataError(
                     f"{shown(data.name)}: groups has one of {sizes.max()} of {rows} rows, wanted "
-                    "groups with nine tenths of the rows at most"
+                    "groups with half of the rows at most"
                 )
     elif num_splits > len(data.test_index):
         raise DataError(

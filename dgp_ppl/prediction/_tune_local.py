@@ -137,7 +137,8 @@ def _others(x: np.ndarray, chosen: np.ndarray, num: int) -> np.ndarray:
 
     found = KDTree(x).query(x[chosen], min(4 * num, len(x)))[1]
     copies = (x[found] == x[chosen][:, None]).all(axis=2)
-    first = np.argsort(copies, axis=1, kind="stable")[:, :num]
+    last = copies + (found == chosen[:, None])  # the row itself after its copies
+    first = np.argsort(last, axis=1, kind="stable")[:, :num]
     return np.take_along_axis(found, first, axis=1)
 
 
