@@ -38,8 +38,8 @@ def tune_local(
     near: NearRows,
     *args: Any,
     name: str = "g",
-    noise: str = "noise",
-    kernel: KernelMaker = Matern12.learned,
+    noise_name: str = "noise",
+    local_kernel: KernelMaker = Matern12.learned,
     site: str = "y",
     **kwargs: Any,
 ) -> Params:
@@ -65,8 +65,8 @@ def tune_local(
         near: the training rows, x and y of the model.
         *args: further arguments of the model after x and y.
         name: prefix of the params of g's kernel.
-        noise: the param of the noise's standard deviation.
-        kernel: what made g's kernel, as for `local`.
+        noise_name: the param of the noise's standard deviation.
+        local_kernel: what made g's kernel, as for `local`.
         site: the observed site.
         **kwargs: keyword arguments of the model.
 
@@ -76,7 +76,7 @@ def tune_local(
     Raises:
         TypeError: if `near` is no `NearRows`.
         ValueError: if the params lack the kernel's or the noise's, the site is of no local process,
-            or `kernel` is not the model's.
+            or `local_kernel` is not the model's.
 
     Source: Vecchia (1988), for densities given near rows; Sundararajan & Keerthi (2001),
     "Predictive approaches for choosing hyperparameters in Gaussian processes".
@@ -85,10 +85,10 @@ def tune_local(
     check_kind("tune_local", "near", near, NearRows, "NearRows(x, y) of the training rows")
     found = dict(params_of("tune_local", params))
     free = {n: found[n] for n in found if n.startswith(f"{name}.")}
-    if f"{name}.lengthscale" not in free or noise not in found:
+    if f"{name}.lengthscale" not in free or noise_name not in found:
         raise ValueError(
-            f"tune_local: params has {sorted(found)}, wanted {name}.lengthscale and {noise}: pass "
-            "name= and noise= as in the model"
+            f"tune_local: params has {sorted(found)}, wanted {name}.lengthscale and {noise_name}: "
+            "pass name= and noise_name= as in the model"
         )
     kwargs.pop("batch_size", None)
     place = np.argsort(near.order)
@@ -98,19 +98,19 @@ def tune_local(
     forward_pass, rows = ForwardPass(partition, site), np.asarray(near.x)
     r, K = map(np.asarray, _residuals(forward_pass, key, found, data, jnp.asarray(x)))
     with handlers.block(), handlers.substitute(data=found):
-        own = np.asarray(kernel(name, rows.shape[1])(near.x[: len(K)], near.x[: len(K)]))
-    if not np.allclose(own + found[noise] ** 2 * np.eye(len(K)), K, rtol=1e-3, atol=1e-6):
+        own = np.asarray(local_kernel(name, rows.shape[1])(near.x[: len(K)], near.x[: len(K)]))
+    if not np.allclose(own + found[noise_name] ** 2 * np.eye(len(K)), K, rtol=1e-3, atol=1e-6):
         raise ValueError(
-            "tune_local: kernel and noise give another covariance of the first rows than the "
-            "model, wanted kernel= as in local(name, near, kernel), and noise= as in observe"
+            "tune_local: local_kernel and noise_name give another covariance of the first rows "
+            "than the model, wanted the kernel of local(name, near, kernel), and observe's noise"
         )
     chosen = np.random.default_rng(0).permutation(len(rows))[:_ROWS]
-    program = partial(_nearest_others, name=name, kernel=kernel)
+    program = partial(_nearest_others, name=name, kernel=local_kernel)
     for _ in range(_ROUNDS if len(rows) > 1 else 0):
         scaled = rows / np.asarray(found[f"{name}.lengthscale"])
         others = _others(scaled, chosen, min(near.neighbours, len(rows) - 1))
         tuned = minimize(
-            key, program, None, rows[chosen], r[chosen], rows[others], r[others], found[noise],
+            key, program, None, rows[chosen], r[chosen], rows[others], r[others], found[noise_name],
             steps=_STEPS, start=free, progress=False,
         )  # fmt: skip
         free = {n: jnp.asarray(a, found[n].dtype) for n, a in tuned.params.items()}

@@ -194,8 +194,8 @@ def test_tuning_makes_rows_likely_given_their_nearest():
     with pytest.raises(ValueError, match=r"wanted h\.lengthscale and noise: pass"):
         dgp.tune_local(KEY, models.deep_gp, guide, fit, near, name="h", **kwargs)
     other = kernels.SquaredExponential.learned
-    with pytest.raises(ValueError, match="wanted kernel= as in local"):
-        dgp.tune_local(KEY, models.deep_gp, guide, fit, near, kernel=other, **kwargs)
+    with pytest.raises(ValueError, match="wanted the kernel of local"):
+        dgp.tune_local(KEY, models.deep_gp, guide, fit, near, local_kernel=other, **kwargs)
     with pytest.raises(ValueError, match="is of no local process"):
         dgp.tune_local(KEY, models.deep_gp, guide, fit, near, z=(x[:5],))
 
