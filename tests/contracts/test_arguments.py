@@ -327,7 +327,7 @@ def bad_arguments():
          lambda: dgp.compare_posteriors(KEY, THREE, SHALLOW, svgp, fit, X, Y, z=Z, test=THREE)),
         ("compare: seed is None, wanted an integer", lambda: dgp.compare("step", seed=None)),  # type: ignore
         ("compare: out is 3, wanted the path", lambda: dgp.compare("step", out=THREE)),
-        ("a.x00 cannot be created: embedded null", lambda: dgp.compare("step", out="a\0")),
+        ("a.x00 cannot be created: .*embedded null", lambda: dgp.compare("step", out="a\0")),
         ("export: path 'a.x00' has a null byte", lambda: dgp.export("a\0", predict())),
         ("load: path 'a.x00' has a null byte", lambda: dgp.load("a\0")),
         ("save: an argument holds itself", lambda: dgp.save("a", svgp, SHALLOW, fit, z=own)),
