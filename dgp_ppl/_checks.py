@@ -33,7 +33,7 @@ def check_count(caller: str, name: str, value: Any, minimum: int = 1) -> None:
     what = f"an integer of at least {minimum}, such as {name}={max(minimum, 8)}"
     check_kind(caller, name, value, () if isinstance(value, bool) else int | np.integer, what)
     if not minimum <= value < (2**31 if minimum else np.inf):  # seeds may be larger
-        limit = ", below 2**31" if value > 0 else ""
+        limit = ", below 2**31" if value >= minimum else ""
         raise DataError(f"{caller}: {name} is {value}, wanted at least {minimum}{limit}")
 
 

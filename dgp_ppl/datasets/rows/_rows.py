@@ -91,9 +91,7 @@ class Rows:
         """
         for i, array in enumerate(arrays):
             of_dask = getattr(array, "__dask_graph__", lambda: None)() is not None
-            has_dtype = isinstance(
-                getattr(array, "dtype", None), np.dtype
-            )  # not one of pandas' own
+            has_dtype = isinstance(getattr(array, "dtype", None), np.dtype)  # none of pandas' own
             if of_dask or not has_dtype or isinstance(array, np.ma.MaskedArray):
                 raise TypeError(
                     f"Rows.from_arrays: array {i} is a {type(array).__name__}, wanted an array on "
