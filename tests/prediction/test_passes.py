@@ -125,17 +125,23 @@ def test_latent_sites_of_another_support():
     np.testing.assert_allclose(back.mean, np.exp(loc)[:, 0], rtol=1e-2)
 
 
-def grouped(x, group, y=None, t=None, other=None, other_y=None, *, z, taken=False):
+def _normal(f):
+    return dist.Normal(f, 0.1)
+
+
+def grouped(x, group, y=None, t=None, other=None, other_y=None, *, z, taken=False, shift=None):
     """Groups with data of their own, rows with latent noise, and rows of another data set."""
+    x = x if shift is None else x + shift
     f = dgp.gp("f", kernels.Matern32(1.0, 1.0), z)
     with dgp.minibatch(t, name="groups") if taken else numpyro.plate("groups", 3):
         u = numpyro.sample("u", dist.Normal(0.0, 4.0))
-        numpyro.sample("t", dist.Normal(u, 0.1), obs=t)
+        q = dist.Normal(u, 0.1) if shift is None else dgp.observe(f(z) + u, _normal)
+        numpyro.sample("t", q, obs=t)
 
     def observed(name, x, y):
         with dgp.minibatch(x, group, y, name=f"data{name}") as (x, own, y):
             e = numpyro.sample(f"e{name}", dist.Normal(0.0, 2.0))
-            q = dgp.observe(f(x) + u[own] + e, lambda f: dist.Normal(f, 0.1))
+            q = dgp.observe(f(x) + u[own] + e, _normal)
             numpyro.sample(f"y{name}", q, obs=y)
 
     observed("", x, y)
@@ -166,5 +172,6 @@ def test_only_latents_of_the_predicted_rows_are_new(rows, site, taken):
         np.testing.assert_allclose(found.mean, truth[group[:rows]], atol=1.0)
         np.testing.assert_allclose(found.var, 5.0, rtol=0.4)
     model = dgp.guided(grouped, guide, params)
-    y = Predictive(model, num_samples=400)(KEY, *args, **options)[site]
-    np.testing.assert_allclose(y.mean(0), truth[group[:rows]], atol=1.0)
+    for shift in (None,) if taken or rows == len(truth) else (None, 0.0):
+        y = Predictive(model, num_samples=400)(KEY, *args, shift=shift, **options)[site]
+        np.testing.assert_allclose(y.mean(0), truth[group[:rows]], atol=1.0)

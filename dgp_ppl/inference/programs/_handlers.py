@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 from jax import random
 from numpyro import handlers
@@ -82,13 +83,16 @@ def data_plates(trace: dict[str, Any]) -> set[str]:
 def shared_sites(model: Model, call: Call, site: str | None = None) -> frozenset[str]:
     """Return the sites that all rows share, where x, the first argument, has new rows for a `site`.
 
-    Rows are in the plates of this site, and in those of `minibatch` that take the rows of x. Data
-    in another plate, such as measurements of groups, do not make a row of it. Without a site, rows
-    are in the plates of any `observe`; if x is in a `minibatch`, only those of `minibatch` count.
+    Rows are in the plates of this site, and in those of `minibatch` that take the rows of x; if the
+    model moves x first, in those of as many rows. Data in another plate, such as measurements of
+    groups, do not make a row of it. Without a site, rows are in the plates of any `observe`; if x
+    is in a `minibatch`, only those of `minibatch` count.
     """
     sites, x = survey(model, call), next(iter(call.args), None)
-    made = {n: s["arrays"] for n, s in sites.items() if "arrays" in s}
-    rows = {n for n, arrays in made.items() if any(a is x and a is not None for a in arrays)}
+    made = {n: [a for a in s["arrays"] if a is not None] for n, s in sites.items() if "arrays" in s}
+    rows = {n for n, arrays in made.items() if any(a is x for a in arrays)}
+    if not rows and np.ndim(x):
+        rows = {n for n, arrays in made.items() if any(len(a) == len(x) for a in arrays)}
     samples = {n: s for n, s in sites.items() if s["type"] == "sample"}
     plates = {n: {frame.name for frame in s["cond_indep_stack"]} for n, s in samples.items()}
     known = bool(rows)
