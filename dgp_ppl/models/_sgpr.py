@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 
-from dgp_ppl._checks import GivenParams, as_array, missing_params, params_of
+from dgp_ppl._checks import GivenParams, as_array, check_inputs, missing_params, params_of
 from dgp_ppl._partition import TRACING
 from dgp_ppl._typing import AnyArray, Fitted, InducingInputs, Inputs, Params, PRNGKey
 from dgp_ppl.core._conditional import Sparse
@@ -98,7 +98,8 @@ def sgpr(
     """
     start_value("sgpr: noise", noise, (), constraints.positive)
     sparse, scale = _layer(z, kernel, noise)
-    numpyro.sample("y", CollapsedNormal(*_projection(sparse, x), scale), obs=y)
+    y = None if y is None else as_array("sgpr", "y", y)
+    numpyro.sample("y", CollapsedNormal(*_projection("sgpr", sparse, x), scale), obs=y)
 
 
 def optimal_inducing(
@@ -122,7 +123,9 @@ def optimal_inducing(
         `params` with ``l1.v.loc`` [M, 1] and ``l1.v.scale_tril`` [1, M, M] added.
 
     Raises:
-        ValueError: if a param of `sgpr` is missing or has another shape.
+        DataError: if x or y is NaN or infinite.
+        TypeError: if x or y holds no real numbers.
+        ValueError: if a param of `sgpr` is missing, or a param, x or y has another shape.
 
     Source: Titsias (2009), eq. 10, whitened.
     """
@@ -131,7 +134,10 @@ def optimal_inducing(
         raise missing_params("optimal_inducing", ["l1.z"], params)
     with TRACING, GivenParams(None, params, "optimal_inducing"):
         sparse, noise = _layer(params["l1.z"], kernel, 1.0)
-    A = _projection(sparse, x)[0] / noise
+    y = check_inputs("optimal_inducing", y, "y")
+    A = _projection("optimal_inducing", sparse, check_inputs("optimal_inducing", x))[0] / noise
+    if jnp.shape(y) != A.shape[1:]:
+        raise ValueError(f"optimal_inducing: y has shape {jnp.shape(y)}, wanted {A.shape[1:]}")
     M = len(A)
     B = jnp.eye(M, dtype=A.dtype) + matmul(A, A.T)
     # Cholesky from the last row up: B = U U' with U upper triangular. B⁻¹ = U⁻ᵀ U⁻¹, U⁻ᵀ lower.
@@ -150,7 +156,13 @@ def _layer(z: InducingInputs, kernel: KernelMaker, noise: float) -> tuple[Sparse
     return sparse, numpyro.param("noise", noise, constraint=constraints.positive)
 
 
-def _projection(sparse: Sparse, x: Inputs) -> tuple[Array, Array]:
+def _projection(caller: str, sparse: Sparse, x: Inputs) -> tuple[Array, Array]:
     """Return A = L⁻¹ k(Z, x) and the conditional variance given v."""
+    x, dim = as_float(as_array(caller, "x", x)), sparse.z.shape[-1]
+    if x.ndim != 2 or x.shape[1] != dim:
+        raise ValueError(
+            f"{caller}: x has shape {x.shape}, wanted [N, {dim}] to match z; for one input "
+            "dimension pass x[:, None]"
+        )
     A = sparse.project(x)
     return A, sparse.residual(A, x)
