@@ -14,8 +14,12 @@ from fuzz_problem import (
     estimator,
     exported,
     fitted,
+    fitted_by,
+    fitted_diffusion,
     fitted_grouped,
+    fitted_latent,
     grouped,
+    inference_data,
     kept,
     naturally_fitted,
     near_prediction,
@@ -27,6 +31,7 @@ from fuzz_problem import (
 )
 from fuzz_values import KEY, QUICK, G, X, Y, Z
 from numpyro.infer import NUTS
+from numpyro.infer.autoguide import AutoNormal
 
 import dgp_ppl as dgp
 from dgp_ppl import (
@@ -39,6 +44,8 @@ from dgp_ppl import (
     means,
     metrics,
     models,
+    plots,
+    prediction,
 )
 from dgp_ppl.sklearn import DeepGPClassifier, DeepGPRegressor
 
@@ -208,7 +215,7 @@ def targets() -> dict[str, Target]:
             ("x_new",),
         ),
         "export": Target(exported, {"name": "a", "quantiles": (0.1, 0.5), "columns": None}),
-    } | _tables()  # fmt: skip
+    } | _tables() | _others(base, data)  # fmt: skip
 
 
 def _fits(fit: Any, base: Any, data: Any, deep: Any) -> dict[str, Target]:
@@ -345,5 +352,100 @@ def _tables() -> dict[str, Target]:
             {"data": frame, "methods": ["sgpr"], "splits": 1, "seed": 0, "target": "y", "drop": (),
              "categorical": (), "strict": False, "out": None, "overwrite": False, "resume": False,
              "executor": None, "in_one_program": None, "progress": False, "steps": 3},
+        ),
+    }  # fmt: skip
+
+
+def _others(base: Any, data: Any) -> dict[str, Target]:
+    diffusion = dict(zip(("guide", "params"), fitted_diffusion(), strict=True))
+    latent, rows, guide = (
+        fitted_latent(),
+        dgp.NearRows(X, Y, block=6),
+        dgp.MeanField(models.deep_gp),
+    )
+    deep = {"z": (Z, Z), "local": rows}
+    near = {"guide": guide, "params": dgp.fit(KEY, models.deep_gp, guide, X, Y, **deep, **QUICK)}
+    fit, grid = ordered(dgp.fit, "key model guide x y"), np.linspace(-2, 2, 9)
+    band = {"mean": grid, "lower": grid - 1, "upper": grid + 1, "draws": grid[None]}
+    return {
+        "optimal_inducing": Target(
+            models.optimal_inducing, {"params": base["params"], "x": X, "y": Y}, ("x", "y")
+        ),
+        "importance_evidence": Target(
+            ordered(inference.importance_evidence, "key model guide params x y"),
+            {**base, **diffusion, **data, "num_paths": 4}, ("x", "y"),
+        ),
+        "diffusion_paths": Target(
+            ordered(inference.diffusion_paths, "key guide params x y"),
+            {"key": KEY, **diffusion, **data, "num_paths": 4}, ("x", "y"),
+        ),
+        "latent_inputs": Target(
+            prediction.latent_inputs,
+            {**{n: latent[n] for n in ("model", "guide", "params")}, "site": "latent"},
+        ),
+        "infer_latent": Target(
+            ordered(prediction.infer_latent, "key model guide params x y"),
+            {"key": KEY, **latent, "site": "latent", "learning_rate": 0.05, **QUICK}, ("y",),
+        ),
+        "tune_local": Target(
+            ordered(prediction.tune_local, "key model guide params near"),
+            {"key": KEY, "model": models.deep_gp, **near, "near": rows, **deep, "name": "g",
+             "noise_name": "noise", "site": "y"},
+        ),
+        "fit of a bnn": Target(
+            lambda x, y, **o: dgp.fit(
+                KEY, models.bnn, AutoNormal(models.bnn), x, y, **QUICK, **o
+            ),
+            {"x": X, "y": Y, "hidden": (3,), "out": 1}, ("x", "y"),
+        ),
+        "fit of a DiffGP": Target(
+            fit,
+            {"key": KEY, "model": models.diff_gp, "guide": dgp.MeanField(models.diff_gp), **data,
+             "z_flow": Z, "horizon": 1.0, "flow_steps": 2, "flow": "marginal", "keep_path": False,
+             **QUICK},
+            ("x", "y", "z", "z_flow"),
+        ),
+        "ImportanceWeighted": Target(
+            lambda **o: dgp.fit(
+                KEY, base["model"], base["guide"], X, Y, z=Z, loss=dgp.ImportanceWeighted(**o),
+                **QUICK,
+            ),
+            {"num_particles": 3, "over": "local", "plate": "data"},
+        ),
+        "default_optimizer": Target(
+            lambda **o: fitted_by(inference.default_optimizer(**o)),
+            {"learning_rate": 0.1, "steps": 10, "slow": frozenset(), "share": 0.3, "hold": 0.0},
+        ),
+        "initialize.nearest_rows": Target(
+            initialize.nearest_rows,
+            {"y_new": data["y"][:, None], "seen": np.ones((len(Y), 1), bool), "y": Y[:, None]},
+            ("y_new", "y"),
+        ),
+        "initialize.shorter_lengthscales": Target(
+            initialize.shorter_lengthscales,
+            {"model": models.svgp, "x": X, "factor": 0.25, "z": Z}, ("x", "z"),
+        ),
+        "loo": Target(criticism.loo, {"tree": inference_data(), "var_name": "y"}),
+        "weights_khat": Target(criticism.weights_khat, {"tree": inference_data()}),
+        "composed kernels": Target(
+            lambda x, lengthscale, period, columns: (
+                kernels.Periodic(1.0, lengthscale, period) + kernels.Linear(1.0, lengthscale)
+                * kernels.Columns(kernels.Matern12(1.0, lengthscale), columns)
+            )(x),
+            {"x": X, "lengthscale": 0.5, "period": 1.0, "columns": 0}, ("x",),
+        ),
+        "plots.training_curves": Target(
+            lambda values, **o: plots.training_curves({"a": values}, **o),
+            {"values": Y, "title": "", "units": "nats"}, ("values",),
+        ),
+        "plots.function_bands": Target(
+            lambda **o: plots.function_bands(bands={"a": band}, **o),
+            {"x": X[:, 0], "y": Y, "grid": grid, "title": ""}, ("x", "y", "grid"),
+        ),
+        "plots.predicted_against_observed": Target(
+            lambda y, mean, **o: plots.predicted_against_observed(
+                y, {"a": (mean, Y - 1, Y + 1)}, **o
+            ),
+            {"y": Y, "mean": Y, "target": "y", "title": "", "level": 0.9}, ("y", "mean"),
         ),
     }  # fmt: skip

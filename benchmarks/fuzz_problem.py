@@ -15,7 +15,7 @@ import numpyro.distributions as dist
 from fuzz_values import KEY, QUICK, ROWS, G, X, Y, Z
 
 import dgp_ppl as dgp
-from dgp_ppl import inference, kernels, likelihoods, models
+from dgp_ppl import inference, initialize, kernels, likelihoods, models
 
 
 def ordered(function: Callable[..., Any], names: str) -> Callable[..., Any]:
@@ -81,6 +81,27 @@ def fitted_grouped() -> tuple[Any, Any]:
 def fitted_near() -> tuple[Any, Any]:
     guide, near = dgp.MeanField(near_model), dgp.NearRows(X, Y, block=6)
     return guide, dgp.fit(KEY, near_model, guide, X, Y, near=near, **QUICK)
+
+
+@functools.cache
+def fitted_diffusion() -> tuple[Any, Any]:
+    guide = dgp.Diffusion(models.svgp, steps=2)
+    return guide, dgp.fit(KEY, models.svgp, guide, X, Y, z=Z, **QUICK)
+
+
+@functools.cache
+def fitted_latent() -> dict[str, Any]:
+    """Return the arguments of functions of a fitted GPLVM."""
+    y, model, guide = np.stack([Y, X[:, 0]], axis=1), models.gplvm, dgp.MeanField(models.gplvm)
+    kwargs, _ = initialize.gplvm(KEY, y, dim=1, num_inducing=3, depth=1)
+    params = dgp.fit(KEY, model, guide, None, y, out=2, **kwargs, **QUICK)
+    return {"model": model, "guide": guide, "params": params, "x": None, "y": y, "out": 2, **kwargs}
+
+
+@functools.cache
+def inference_data() -> Any:
+    guide, fit = fitted()
+    return dgp.to_inferencedata(KEY, models.svgp, guide, fit, X, Y, z=Z, num_samples=30)
 
 
 def near_prediction(x: Any, y: Any, x_new: Any, **options: Any) -> Any:
@@ -154,7 +175,10 @@ def weighted(log_weights: Any, samples: Any, **options: Any) -> Any:
 
 
 def naturally_fitted(learning_rate: Any, steps: Any, **options: Any) -> Any:
-    optimizer = inference.natural_adam(learning_rate, steps, **options)
+    return fitted_by(inference.natural_adam(learning_rate, steps, **options))
+
+
+def fitted_by(optimizer: Any) -> Any:
     given: Any = {"steps": 3, "progress": False, "optimizer": optimizer}
     return dgp.fit(KEY, models.svgp, fitted()[0], X, Y, z=Z, **given)
 

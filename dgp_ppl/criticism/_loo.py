@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from dgp_ppl._checks import check_kind
 from dgp_ppl.inferencedata._loo_bias import stored_correction, warn_about_bias
 
 _EQUAL = 1e-3  # nats within which log-likelihoods give equal weights
@@ -39,6 +40,7 @@ def loo(tree: Any, var_name: str | None = None, *, correct: bool = False) -> Any
         they are equal, else infinite.
 
     Raises:
+        TypeError: if `tree` is no tree of ArviZ.
         ValueError: if the tree has no log-likelihood or fewer than 25 draws, or `correct` finds no
             densities.
 
@@ -123,17 +125,25 @@ def loo(tree: Any, var_name: str | None = None, *, correct: bool = False) -> Any
     )
 
 
+def _check_tree(caller: str, tree: Any) -> None:
+    import xarray
+
+    check_kind(caller, "tree", tree, xarray.DataTree, "an ArviZ tree, as of to_inferencedata")
+
+
 def _warn(text: str) -> None:
     warnings.warn(text, UserWarning, stacklevel=3)
 
 
 def _log_likelihood_name(tree: Any, name: str | None) -> str:
     """Return the variable of the group ``log_likelihood``; `name` is optional if there is one."""
+    _check_tree("loo", tree)
     if "log_likelihood" not in tree.children:
         raise ValueError(
             f"loo: the tree has groups {list(tree.children)}, wanted log_likelihood; convert "
             "by to_inferencedata with a guide or posterior_samples"
         )
+    check_kind("loo", "var_name", name, str | None, "the name of an observed site")
     names = list(tree["log_likelihood"].data_vars)
     if name is None and len(names) == 1:
         return str(names[0])
@@ -143,7 +153,7 @@ def _log_likelihood_name(tree: Any, name: str | None) -> str:
 
 
 def weights_khat(tree: Any) -> float | None:
-    """Return the Pareto k-hat of a guide's importance weights, or None if the tree has none.
+    """Return the Pareto k-hat of a guide's importance weights; None if the tree has under 25.
 
     Below 0.7, q is close enough to the posterior for weighted draws to correct it. Unlike
     `check_guide`, it uses the draws in the tree, and weights with the hidden layers' noise
@@ -152,12 +162,18 @@ def weights_khat(tree: Any) -> float | None:
     Args:
         tree: an ArviZ tree; ``log_weight`` is in ``sample_stats``.
 
+    Raises:
+        TypeError: if `tree` is no tree of ArviZ.
+
     Source: Yao et al. 2018, "Yes, but Did It Work?: Evaluating Variational Inference".
     """
     import arviz_stats  # noqa: F401 - registers the accessor
 
+    _check_tree("weights_khat", tree)
     found = tree.children.get("sample_stats")
     if found is None or "log_weight" not in found.data_vars:
+        return None
+    if found["log_weight"].size < _MIN_DRAWS:
         return None
     # ArviZ expects log-likelihoods, the negatives of log ratios.
     weights: Any = -found["log_weight"].astype(np.float64)

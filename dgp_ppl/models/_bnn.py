@@ -12,6 +12,8 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 
+from dgp_ppl._checks import check_counts, check_kind
+from dgp_ppl._partition import shape_of
 from dgp_ppl._typing import AnyArray, Inputs
 from dgp_ppl.core import Marginals, minibatch
 from dgp_ppl.likelihoods import Likelihood, observe
@@ -55,7 +57,11 @@ def bnn(
             None for Gaussian noise.
         batch_size: number of rows of a minibatch; None takes all.
     """
-    widths = [jnp.shape(x)[-1], *hidden, out]
+    check_kind("bnn", "hidden", hidden, list | tuple, "the width of each hidden layer, as (50,)")
+    check_counts("bnn", out=out, **{f"hidden[{i}]": n for i, n in enumerate(hidden)})
+    if len(shape_of(x)) != 2:
+        raise ValueError(f"bnn: x has shape {shape_of(x)}, wanted [N, D]")
+    widths = [shape_of(x)[1], *hidden, out]
     layers: list[tuple[Any, Any]] = []
     for l, (dim, width) in enumerate(itertools.pairwise(widths), 1):
         weight = dist.Normal(0, 1).expand([dim, width]).to_event(2)

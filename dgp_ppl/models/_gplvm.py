@@ -83,6 +83,8 @@ def gplvm(
     if x is None and y is None:
         raise ValueError("gplvm: x and y are None; to draw y for N rows pass x = jnp.zeros((N, 0))")
     check_inducing("gplvm", z)
+    if x is not None and len(shape_of(x)) != 2:
+        raise ValueError(f"gplvm: x has shape {shape_of(x)}, wanted [N, D] or None")
     known = 0 if x is None else shape_of(x)[-1]
     if (num := z[0].shape[-1] - known) < 1:
         raise ValueError(

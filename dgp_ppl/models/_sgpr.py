@@ -148,7 +148,7 @@ def optimal_inducing(
 
 def _layer(z: InducingInputs, kernel: KernelMaker, noise: float) -> tuple[Sparse, Any]:
     """Make the sparse GP ``l1`` and the standard deviation ``noise``, with their params."""
-    z = as_float(as_array("sgpr", "z", z))
+    z = as_float(check_inputs("sgpr", z, "z"))
     if z.ndim != 2 or not z.shape[0]:
         raise ValueError(f"sgpr: z has shape {z.shape}, wanted [M, D] with M >= 1; see z[:, None]")
     inducing: Any = numpyro.param("l1.z", z)
@@ -159,10 +159,10 @@ def _layer(z: InducingInputs, kernel: KernelMaker, noise: float) -> tuple[Sparse
 def _projection(caller: str, sparse: Sparse, x: Inputs) -> tuple[Array, Array]:
     """Return A = L⁻¹ k(Z, x) and the conditional variance given v."""
     x, dim = as_float(as_array(caller, "x", x)), sparse.z.shape[-1]
-    if x.ndim != 2 or x.shape[1] != dim:
+    if x.ndim != 2 or x.shape[1] != dim or not len(x):
         raise ValueError(
-            f"{caller}: x has shape {x.shape}, wanted [N, {dim}] to match z; for one input "
-            "dimension pass x[:, None]"
+            f"{caller}: x has shape {x.shape}, wanted [N, {dim}] to match z, with N >= 1; for one "
+            "input dimension pass x[:, None]"
         )
     A = sparse.project(x)
     return A, sparse.residual(A, x)

@@ -70,7 +70,9 @@ def make_stack(
         hidden = [means.identity if d == w else means.pad(d, w) for d, w in dims[:-1]]
         mean = [*hidden, means.zero]
     if not isinstance(mean, list | tuple) or not all(map(callable, mean)):
-        raise TypeError(f"{model}: mean is {mean!r}, wanted a function for each layer, or None")
+        raise TypeError(
+            f"{model}: mean is a {type(mean).__name__}, wanted a function for each layer"
+        )
     if not len(z) == len(mean) == len(makers):
         raise ValueError(
             f"{model}: z has {len(z)} layers, mean {len(mean)} and kernel {len(makers)}; "
@@ -101,11 +103,11 @@ def make_stack(
 
 def check_inducing(model: str, z: Any) -> None:
     """Raise unless there is an array of inducing inputs for each layer."""
-    layers: Any = z if isinstance(z, list | tuple) or jnp.ndim(z) > 2 else ()
-    shapes: list[Any] = [getattr(a, "shape", ()) for a in layers]
-    if not shapes or any(len(s) not in (2, 3) or not s[-2] for s in shapes):
-        kinds = [getattr(a, "shape", type(a).__name__) for a in layers]
-        got = kinds if len(kinds) else f"{type(z).__name__}{list(getattr(z, 'shape', ()))}"
+    is_array = isinstance(z, AnyArray)
+    layers: Any = z if isinstance(z, list | tuple) or (is_array and z.ndim > 2) else ()
+    kinds = [a.shape if isinstance(a, AnyArray) else type(a).__name__ for a in layers]
+    if not kinds or any(isinstance(s, str) or len(s) not in (2, 3) or not s[-2] for s in kinds):
+        got = kinds or f"{type(z).__name__}{list(z.shape) if is_array else []}"
         raise ValueError(
             f"{model}: z is {got}, wanted an array [M, D] with M >= 1 for each layer: of svgp "
             "z=z1, of others z=(z1, z2)"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+from dgp_ppl._checks import as_array, check_kind
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Colours of the plots, distinct for colour-blind readers (Okabe & Ito 2008)."""
@@ -65,6 +67,7 @@ def plain(axis: Any) -> None:
 
 def finish(figure: Any, title: str = "", legend_of: Any = (), columns: int = 4) -> Any:
     """Add the title, and a legend of `legend_of` below, of at most so many `columns`."""
+    check_kind("plots", "title", title, str, "a text")
     if title:
         figure.suptitle(title)
     entries: dict[str, Any] = {}
@@ -115,13 +118,14 @@ def input_label(names: Sequence[str] | None, previous: str | None, d: int, dim: 
 
 
 def not_empty(caller: str, name: str, values: Any) -> None:
-    if not len(values):
+    check_kind(caller, name, values, Mapping, "a dict by name")
+    if not values:
         raise ValueError(f"{caller}: {name} is empty, wanted at least one entry")
 
 
 def array(caller: str, name: str, value: ArrayLike, shape: Sequence[int | None]) -> np.ndarray:
     """Return the value as float64, or raise ValueError if its shape differs; None is any length."""
-    found = np.asarray(value, np.float64)
+    found = np.asarray(as_array(caller, name, value), np.float64)
     fits = found.ndim == len(shape) and all(
         w is None or w == g for w, g in zip(shape, found.shape, strict=True)
     )

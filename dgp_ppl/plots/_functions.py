@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
+from dgp_ppl._checks import check_positive, short_list
 from dgp_ppl.plots._figure import (
     COLORS,
     array,
@@ -47,11 +48,16 @@ def function_bands(
         title: title of the figure.
 
     Raises:
-        ValueError: if there is no method, or an array does not have the grid's length.
+        TypeError: if an array holds no numbers.
+        ValueError: if there is no method, a method lacks an array, or an array has another length.
     """
     caller = "function_bands"
-    grid = array(caller, "grid", grid, [None])
+    grid, x = (array(caller, n, a, [None]) for n, a in (("grid", grid), ("x", x)))
+    y = array(caller, "y", y, x.shape)
     not_empty(caller, "bands", bands)
+    for name, band in bands.items():
+        if missing := {"mean", "lower", "upper", "draws"} - band.keys():
+            raise ValueError(f"{caller}: bands[{name!r}] has no {short_list(sorted(missing))}")
     figure, axes = panels(len(bands), 4, 3.9, names[1], sharey=True)
     for i, (name, band) in enumerate(bands.items()):
         axis, color = axes[i], style(i)["color"]
@@ -61,7 +67,7 @@ def function_bands(
         )
         draws = array(caller, f"bands[{name!r}]['draws']", band["draws"], [None, *grid.shape])
         _band(axis, grid, lower, upper, mean, draws, color, "90 % interval of y")
-        axis.plot(np.asarray(x), np.asarray(y), ".", color="black", markersize=4, label="data")
+        axis.plot(x, y, ".", color="black", markersize=4, label="data")
         axis.set_title(name, fontsize=10)
         axis.set_xlabel(names[0])
     return finish(figure, title, axes[:1])
@@ -88,6 +94,7 @@ def layers(
     Raises:
         ValueError: if there is no layer, or a layer has more than two inputs.
     """
+    check_positive("layers", "level", level, most=1.0)
     not_empty("layers", "functions", functions)
     dims = {n: f.inputs.shape[1] for n, f in functions.items()}
     if max(dims.values()) > 2:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dgp_ppl._checks import as_array
 from dgp_ppl.plots._figure import COLORS, figure_of, finish, layer_label, not_empty, plain
 
 _SHOWN = 12  # number of single paths
@@ -35,7 +36,9 @@ def diffusion_paths(
     """
     caller = "diffusion_paths"
     not_empty(caller, "states", states)
-    arrays = {n: np.asarray(a, np.float64) for n, a in states.items()}
+    arrays = {
+        n: np.asarray(as_array(caller, f"states[{n!r}]", a), float) for n, a in states.items()
+    }
     for n, a in arrays.items():
         if a.ndim != 4 or a.shape[1] < 2:
             raise ValueError(f"{caller}: states[{n!r}] has shape {a.shape}, wanted [S, K+1, M, P]")
@@ -112,7 +115,7 @@ def _most_moved(states: Mapping[str, np.ndarray]) -> list[tuple[str, int, int]]:
 def _exact_draws(
     caller: str, exact: Mapping[str, ArrayLike], site: str, shape: tuple[int, int]
 ) -> np.ndarray:
-    draws = np.asarray(exact.get(site, np.zeros(0)), np.float64)
+    draws = np.asarray(as_array(caller, f"exact[{site!r}]", exact.get(site, np.zeros(0))), float)
     if draws.ndim < 3 or draws.shape[-2:] != shape:
         raise ValueError(
             f"{caller}: exact[{site!r}] has shape {draws.shape}, wanted [S, {shape[0]}, {shape[1]}]"

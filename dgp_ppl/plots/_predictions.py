@@ -7,6 +7,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
+from dgp_ppl._checks import check_positive
 from dgp_ppl.plots._figure import array, finish, not_empty, panels, percent, style
 
 
@@ -30,6 +31,7 @@ def predicted_against_observed(
         ValueError: if there is no method, or an array is not [N].
     """
     caller = "predicted_against_observed"
+    check_positive(caller, "level", level, most=1.0)
     y = array(caller, "y", y, [None])
     not_empty(caller, "predictions", predictions)
     figure, axes = panels(len(predictions), 4, 4.4, f"predicted {target}")

@@ -13,7 +13,15 @@ from jaxtyping import Array
 from numpyro import handlers
 from numpyro.distributions import biject_to
 
-from dgp_ppl._checks import check_key, params_of
+from dgp_ppl._checks import (
+    as_array,
+    check_count,
+    check_key,
+    check_kind,
+    check_positive,
+    checked_call,
+    params_of,
+)  # fmt: skip
 from dgp_ppl._partition import alone
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference import FitResult, Implicit, LayerGuide, default_optimizer, fit, freeze
@@ -155,15 +163,23 @@ def infer_latent(
         ValueError: if `params` has no such site, or `start` has the wrong shape.
     """
     check_key("infer_latent", key)
+    check_count("infer_latent", "steps", steps)
+    check_positive("infer_latent", "learning_rate", learning_rate, most=1e9)
+    check_kind("infer_latent", "guide", guide, LayerGuide, "a guide, such as MeanField(model)")
+    args, kwargs = checked_call("infer_latent", model, guide, (x, y, *args), kwargs)
+    x, y = args[:2]
     params = params_of("infer_latent", params)
     dim = _moments(params, site)[0].shape[1]
-    rows = len(jnp.asarray(y))
-    loc = jnp.zeros((rows, dim)) if start is None else jnp.asarray(start, float)
+    if jnp.ndim(y) != 2:
+        raise ValueError(f"infer_latent: y has shape {jnp.shape(y)}, wanted [N*, P]")
+    rows = jnp.shape(y)[0]
+    start = jnp.zeros((rows, dim)) if start is None else as_array("infer_latent", "start", start)
+    loc = jnp.asarray(start, float)
     if loc.shape != (rows, dim):
         raise ValueError(f"infer_latent: start has shape {loc.shape}, wanted {(rows, dim)}")
     new_guide = guide.with_model(model)
     with alone(), handlers.seed(rng_seed=key):
-        new_guide.setup(x, y, *args, **kwargs)
+        new_guide.setup(*args, **kwargs)
     if f"{site}_auto_loc" not in new_guide.row_params or isinstance(guide, Implicit):
         raise TypeError(
             f"infer_latent: guide is {type(guide).__name__} with latent rows "
@@ -172,9 +188,11 @@ def infer_latent(
         )
     fixed = {n: a for n, a in params.items() if n not in new_guide.row_params}
     first = {f"{site}_auto_loc": loc, f"{site}_auto_scale": jnp.full(loc.shape, 0.1)}
-    optimizer = default_optimizer(learning_rate, steps, rows=new_guide.row_params, row_share=1.0)
+    optimizer = default_optimizer(
+        float(learning_rate), steps, rows=new_guide.row_params, row_share=1.0
+    )
     result: FitResult = fit(
-        key, freeze(model, fixed), freeze(new_guide, fixed), x, y, *args, start=first, steps=steps,
+        key, freeze(model, fixed), freeze(new_guide, fixed), *args, start=first, steps=steps,
         optimizer=optimizer, loss=guide.bound_loss, progress=progress, **kwargs,
     )  # fmt: skip
     mean, sd = _moments(result.params, site)
@@ -183,6 +201,7 @@ def infer_latent(
 
 
 def _moments(params: Params, site: str) -> tuple[Array, Array]:
+    check_kind("latent inputs", "site", site, str, "the name of a latent site")
     names = [f"{site}_auto_loc", f"{site}_auto_scale"]
     missing = [n for n in names if n not in params]
     if missing:

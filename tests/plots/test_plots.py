@@ -4,6 +4,7 @@ checks its arguments.
 
 import itertools
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -138,21 +139,24 @@ def test_text_is_apart_and_colours_are_safe(name):
 
 def test_what_does_not_fit_is_said():
     wide = {"l1": layer("x", 1, 3, rows=3)}
-    for call, given, pattern in (
+    cases: Any = (
         (plots.training_curves, [{}], "elbo_per_datum is empty"),
+        (plots.training_curves, [{"a": ["b"]}], r"\['a'\] holds values of type <U1"),
         (plots.training_curves, [{"a": np.ones((2, 2))}], r"\['a'\].*wanted \[any\]"),
         (
             plots.predicted_against_observed,
             [[1.0, 2.0], {"a": ([1.0], [1.0], [1.0])}],
             r"predictions\['a'\].*wanted \[2\]",
         ),
+        (plots.function_bands, [[0.0], [0.0], [0.0], {"a": {}}], r"bands\['a'\] has no \['draws'"),
         (plots.layers, [wide], "3 inputs, wanted one or two"),
         (plots.hidden_maps, [wide], "3 inputs, wanted one or two"),
         (plots.diffusion_paths, [{"l1.v": np.ones(3)}], r"states\['l1.v'\].*S, K\+1, M, P"),
         (plots.diffusion_paths, [{"v": np.ones((2, 3, 1, 1))}], "wanted two or more"),
         (plots.diffusion_paths, [states(), {"l1.v": np.ones(2)}], r"exact.*wanted \[S, 3, 2\]"),
-    ):
-        with pytest.raises(ValueError, match=pattern):
+    )
+    for call, given, pattern in cases:
+        with pytest.raises((TypeError, ValueError), match=pattern):
             call(*given)
 
 

@@ -88,11 +88,12 @@ def shared_sites(model: Model, call: Call, site: str | None = None) -> frozenset
     groups, do not make a row of it. Without a site, rows are in the plates of any `observe`; if x
     is in a `minibatch`, only those of `minibatch` count.
     """
-    sites, x = survey(model, call), next(iter(call.args), None)
+    sites = survey(model, call)
+    x: Any = call.args[0] if call.args else None
     made = {n: [a for a in s["arrays"] if a is not None] for n, s in sites.items() if "arrays" in s}
     rows = {n for n, arrays in made.items() if any(a is x for a in arrays)}
     if not rows and np.ndim(x):
-        rows = {n for n, arrays in made.items() if any(len(a) == len(x) for a in arrays)}
+        rows = {n for n, arrays in made.items() if any(len(a) == np.shape(x)[0] for a in arrays)}
     samples = {n: s for n, s in sites.items() if s["type"] == "sample"}
     plates = {n: {frame.name for frame in s["cond_indep_stack"]} for n, s in samples.items()}
     known = bool(rows)
