@@ -13,7 +13,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from dgp_ppl._checks import check_count, check_key, checked_call
-from dgp_ppl._partition import Call, compiled
+from dgp_ppl._partition import Call, call_signature, compiled
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.criticism._chain_diagnostics import chain_lines
 from dgp_ppl.criticism._check_guide import khat
@@ -23,6 +23,7 @@ from dgp_ppl.datasets import Rows
 from dgp_ppl.inference import Chains, FitResult, LayerGuide, MeanField, annealed_evidence, evaluate
 from dgp_ppl.inference.runs._lines import INDEPENDENCE, Line, checked
 from dgp_ppl.inference.svi._ending import loss_lines
+from dgp_ppl.likelihoods._survival import density_test
 from dgp_ppl.prediction import Prediction, predict
 
 _ROWS = 500  # training rows that are looked at
@@ -82,9 +83,11 @@ def check_fit(
         key: random key.
         model: the model.
         guide: its fitted guide; None for a sampler.
-        *args: the model's arguments: x and y by position, or `Rows`. Of more than 500 `Rows` the
-            others are not read: no k-hat, no gap of the bound, and no sd of q's parts.
-        test: the prediction of held-out rows and their targets, for coverage and PIT.
+        *args: the model's arguments: x and y by position, or `Rows`. y is the argument of that
+            name, or else the second. Of more than 500 `Rows` the others are not read: no k-hat, no
+            gap of the bound, and no sd of q's parts.
+        test: the prediction of held-out rows and their targets, for coverage and PIT. These, and
+            the lines on residuals, are left out for counts, classes and censored targets.
         posterior_samples: draws of a sampler, as for `predict`; `Chains` have lines of their own.
         num_weights: number of importance weights for k-hat; 0 leaves it out.
         num_particles: particles of `annealed_evidence`, for the gap of the bound; 0 leaves it out.
@@ -108,14 +111,19 @@ def check_fit(
     if args and isinstance(args[0], Rows):
         num_data = len(args[0])
         args = (*args[0].take(_some(num_data)), *args[1:])
-    if len(args) < 2 or args[1] is None:
+    try:
+        names = list(call_signature(model).parameters)
+    except (TypeError, ValueError):
+        names = []
+    place = names.index("y") if "y" in names else 1
+    if len(args) <= place or args[place] is None:
         raise ValueError(
             "check_fit: y is missing among the model's arguments, wanted x and y by position: "
             "check_fit(fit, key, model, guide, x, y)"
         )
     kwargs.pop("batch_size", None)
     args = checked_call("check_fit", model, guide, args, kwargs).args
-    shapes = np.shape(args[0]), np.shape(args[1])
+    shapes = np.shape(args[0]), np.shape(args[place])
     if not np.size(args[0]) or not shapes[0] or shapes[0][:1] != shapes[1][:1]:
         raise ValueError(f"check_fit: x and y have shapes {shapes}, wanted [N, D] and [N], N >= 1")
     num_data = num_data or len(args[0])
@@ -124,15 +132,19 @@ def check_fit(
         lines += loss_lines(fit.losses, fit.num_data, fit.restart_bounds)
     if isinstance(posterior_samples, Chains):
         lines += chain_lines(posterior_samples)
-    rows = _some(len(args[0]))
+    # A keyword argument of as many rows may belong to the rows.
+    whole = any(np.shape(a)[:1] == (len(args[0]),) for a in kwargs.values())
+    rows = np.arange(len(args[0])) if whole else _some(len(args[0]))
     by_row = [np.shape(a)[:1] == (len(args[0]),) for a in args]
-    x, y, *others = (np.asarray(a)[rows] if r else a for a, r in zip(args, by_row, strict=True))
+    seen = [np.asarray(a)[rows] if r else a for a, r in zip(args, by_row, strict=True)]
+    y: Any = seen[place]
+    after = dict(zip(names[place + 1 :], seen[place + 1 :], strict=False)) if "y" in names else {}
+    before = seen[:place] if "y" in names else [*seen[:place], *seen[place + 1 :]]
     # A prediction of as many rows and passes shares the compiled program.
     size = test and getattr(test[0], "members", test)[0]
     shared = {"num_samples": size.num_samples, "chunk_size": size.chunk_size} if size else {}
-    p = predict(
-        key, model, guide, fit, x, *others, posterior_samples=posterior_samples, **shared, **kwargs
-    )
+    options: Any = {**shared, **after, **kwargs}
+    p = predict(key, model, guide, fit, *before, posterior_samples=posterior_samples, **options)
     draws = {n: a[-1] for n, a in p.draws.items()}
     layers, noise = mean_pass(p.forward_pass, p.key, draws, p.params, p.data, p.x)
     moments = _moments(p)
@@ -143,7 +155,9 @@ def check_fit(
         lines += [line for line in found if line.what != INDEPENDENCE or unsure]
     if moments is not None and y.shape == moments[0].shape and np.isfinite(y).all():
         lines += _prediction_lines(p, y, *moments, rows)
-        table = list(zip(*(np.asarray(a)[:_MOST_ROWS] for a in args[:2]), strict=True))
+        table = list(
+            zip(*(np.asarray(a)[:_MOST_ROWS] for a in (args[0], args[place])), strict=True)
+        )
         share = 1 - len({hash(a.tobytes() + b.tobytes()) for a, b in table}) / len(table)
         lines.append(checked("repeated rows", share, f"{share:.1%}"))
     if isinstance(guide, LayerGuide) and len(args[0]) == num_data:
@@ -169,8 +183,9 @@ def _some(num: int) -> np.ndarray:
 
 
 def _moments(p: Prediction) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return mean and variance of continuous targets, else None."""
-    if next(p.components())[1].support.is_discrete:
+    """Return mean and variance of continuous targets that are not censored, else None."""
+    mixture = next(p.components())[1]
+    if mixture.support.is_discrete or density_test(mixture.components) is not None:
         return None
     try:
         return p.mean, p.var

@@ -14,7 +14,7 @@ from support.fits import SHALLOW, X, Y, Z, shallow
 from support.helpers import KEY
 
 import dgp_ppl as dgp
-from dgp_ppl import kernels, models
+from dgp_ppl import kernels, likelihoods, models
 from dgp_ppl.criticism._layer_lines import layer_lines, noise_line
 from dgp_ppl.inference.svi._ending import loss_lines, warn_of_bad_ending
 
@@ -273,3 +273,21 @@ def test_the_table():
     for missing in ((), (None,)):
         with pytest.raises(ValueError, match="wanted x and y"):
             dgp.check_fit(shallow(), KEY, models.svgp, SHALLOW, X, *missing, z=Z)
+
+
+def test_targets_that_are_not_second_or_censored():
+    def moved(x, t, y=None, *, z):
+        models.svgp(x, y, z=z)
+
+    def censored(x, y=None, c=None, *, z):
+        s = numpyro.param("noise", 0.3)
+        likelihood = lambda f: likelihoods.RightCensored(dist.Normal(f, s), c)  # noqa: E731
+        models.svgp(x, y, z=z, likelihood=likelihood)
+
+    def lines(model, *args):
+        guide = dgp.MeanField(model)
+        return verdicts(dgp.check_fit(shallow(), KEY, model, guide, *args, z=Z).lines)
+
+    plain = lines(models.svgp, X, Y)
+    assert lines(moved, X, X[:, 0], Y) == plain
+    assert "outliers" in plain.keys() - lines(censored, X, Y, Y > 0).keys()
