@@ -117,7 +117,7 @@ def loo(tree: Any, var_name: str | None = None, *, correct: bool = False) -> Any
     if found is None or "log_q" not in found.data_vars:
         raise ValueError(
             "loo: correct=True needs sample_stats with lp and log_q, which a guide's draws have "
-            "where q has a density; pass correct=False"
+            "where q has a density and rows are independent given a draw; pass correct=False"
         )
     log_p, log_q = (found[n].values.ravel() for n in ("lp", "log_q"))
     return statistics.loo_approximate_posterior(

@@ -86,7 +86,8 @@ def to_inferencedata(
       minibatches. The noise of hidden layers is integrated out, see `passes`. This biases LOO,
       which a constant for each row, ``y_loo_correction`` in ``constant_data``, corrects.
     - ``sample_stats``: a sampler's statistics. For a guide's draws, their log density under the
-      model, ``lp``, and under the guide, ``log_q``, and the log importance weight, ``log_weight``.
+      model, ``lp``, and under the guide, ``log_q``, and the log importance weight, ``log_weight``;
+      not with `local`, whose ``log_likelihood`` is of each row given all others.
     - ``prior``, ``prior_predictive``, ``observed_data``.
     - ``constant_data``: x, and the model's other arguments with one row per row of x (such as a
       group index), by their names.
@@ -222,7 +223,9 @@ def to_inferencedata(
             statistics = {_SAMPLE_STATS.get(n, n): np.asarray(a) for n, a in chains.fields.items()}
             if "potential_energy" in statistics:
                 statistics["lp"] = -statistics.pop("potential_energy")
-        elif not integrated:  # q covers the rows' latent inputs, which the likelihood integrates
+        # If integrated, q covers the rows' latent inputs, which the likelihood integrates. If tied,
+        # the likelihood is of each row given all others, and its sum is no joint density.
+        elif not (integrated or sites.tied):
             statistics = _guide_stats(draws, results)
         groups["sample_stats"] = builder.dataset(statistics, {})
         groups["constant_data"] = found["correction"]

@@ -34,6 +34,7 @@ class ModelSites:
     num_rows: int | None
     draws_noise: bool  # whether a run of the model draws noise, as hidden layers do
     auxiliary: frozenset[str]  # auxiliary sites
+    tied: bool  # whether rows depend on each other given all sites, as of a `local` process
     # Names of the dimensions of each deterministic site.
     deterministic_dims: dict[str, tuple[str, ...]]
 
@@ -66,6 +67,7 @@ class ModelSites:
             leading.pop() if len(leading) == 1 else None,
             bool(auxiliary) or any(map(_draws_noise, observed.values())),
             frozenset(auxiliary),
+            any(hasattr(s["fn"], "log_left_out") for s in observed.values()),
             {n: _plate_dims(n, s) for n, s in trace.items() if s["type"] == "deterministic"},
         )
 

@@ -71,6 +71,18 @@ def test_rows_are_left_out_as_by_brute_force():
         np.testing.assert_allclose(found[i], wanted, atol=0.01)
 
 
+def test_draws_have_no_log_weights():
+    """The log-likelihood is of rows given all others, of which no sum is the joint density."""
+    guide = dgp.MeanField(model)
+    sites = handlers.trace(handlers.seed(guide, KEY)).get_trace(X, Y, near=NEAR)
+    params = {n: s["value"] for n, s in sites.items() if s["type"] == "param"}
+    sizes = {"num_samples": 25, "num_prior_samples": 0}
+    tree = dgp.to_inferencedata(KEY, model, guide, params, X, Y, near=NEAR, **sizes)
+    assert dgp.criticism.weights_khat(tree) is None
+    with pytest.raises(ValueError, match="rows are independent given a draw"):
+        dgp.criticism.loo(tree, correct=True)
+
+
 def test_the_bound_takes_the_joint_covariance_of_f():
     """E log N(y; f, K) = log N(y; E f, K) - tr(K⁻¹ cov f) / 2, and lies below the evidence."""
     root = 0.2 * np.tril(np.asarray(random.normal(KEY, (ROWS, ROWS)))) + 0.3 * np.eye(ROWS)
