@@ -42,7 +42,7 @@ lock:
 
 # The site: open docs/_build/index.html.
 docs: $(VENV)/.installed
-	$(BIN)/python -m sphinx -W --keep-going -q docs docs/_build
+	$(BIN)/python -m sphinx -W --keep-going docs docs/_build
 
 tutorial: $(VENV)/.installed
 	$(BIN)/python docs/scripts/render_tutorial.py
