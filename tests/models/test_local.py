@@ -17,9 +17,13 @@ from dgp_ppl.core._minibatch import _in_runs
 from dgp_ppl.linalg import default_jitter
 
 ROWS = 20
-X, Y = regression(rows=ROWS)
-NOISE, G = 0.3, kernels.Matern12(0.4, 0.7)
-F = kernels.Matern12(1.5, 0.8)  # rounding moves smooth functions further
+x64 = pytest.mark.usefixtures("x64")
+with jax.enable_x64(True):
+    X, Y = regression(rows=ROWS)
+    V = random.normal(random.key(3), (ROWS, 1))
+    NEAR = dgp.NearRows(X, Y, block=ROWS)
+NOISE, G = 0.3, kernels.Matern32(0.4, 0.7)  # of Matern12 a distance of 0 loses half of the digits
+F = kernels.Matern32(1.5, 0.8)
 
 
 def model(x, y=None, *, near, batch_size=None):
@@ -31,7 +35,8 @@ def model(x, y=None, *, near, batch_size=None):
 
 
 def gram(kernel, a, b=X):
-    return np.asarray(kernel(a, b), np.float64)
+    with jax.enable_x64(True):
+        return np.asarray(kernel(a, b))
 
 
 def terms(near, params=None, method="log_prob"):
@@ -49,28 +54,32 @@ def terms(near, params=None, method="log_prob"):
     return np.asarray(getattr(site["fn"], method)(Y), np.float64)
 
 
-V = random.normal(random.key(3), (ROWS, 1))
-L = np.linalg.cholesky(gram(F, X) + 1.5 * default_jitter(np.float32) * np.eye(ROWS))
-MEAN = L @ np.asarray(V[:, 0], np.float64)  # of f at the rows, given v
-NEAR = dgp.NearRows(X, Y, block=ROWS)
+L = np.linalg.cholesky(gram(F, X) + 1.5 * default_jitter(np.float64) * np.eye(ROWS))
+A = np.linalg.solve(L, gram(F, X))
+MEAN = A.T @ np.asarray(V[:, 0])  # of f at the rows, given v
+REST = gram(F, X) - A.T @ A  # its covariance, which the jitter makes
 K = gram(G, X) + NOISE**2 * np.eye(ROWS)
+KNOWN = K + REST  # of y, given v
 
 
+@x64
 def test_one_block_is_the_dense_density():
-    wanted = stats.multivariate_normal(MEAN, K).logpdf(Y)
-    np.testing.assert_allclose(terms(NEAR).sum(), wanted, rtol=1e-3)
+    wanted = stats.multivariate_normal(MEAN, KNOWN).logpdf(Y)
+    np.testing.assert_allclose(terms(NEAR).sum(), wanted, rtol=1e-8)
 
 
+@x64
 def test_rows_are_left_out_as_by_brute_force():
     found = terms(NEAR, method="log_left_out")
     for i in (0, 7):
         rest = np.arange(ROWS) != i
-        a = np.linalg.solve(K[np.ix_(rest, rest)], K[rest, i])
+        a = np.linalg.solve(KNOWN[np.ix_(rest, rest)], KNOWN[rest, i])
         mean = MEAN[i] + a @ (np.asarray(Y) - MEAN)[rest]
-        wanted = stats.norm(mean, np.sqrt(K[i, i] - a @ K[rest, i])).logpdf(Y[i])
-        np.testing.assert_allclose(found[i], wanted, atol=0.01)
+        wanted = stats.norm(mean, np.sqrt(KNOWN[i, i] - a @ KNOWN[rest, i])).logpdf(Y[i])
+        np.testing.assert_allclose(found[i], wanted, atol=1e-8)
 
 
+@x64
 def test_draws_have_no_log_weights():
     """The log-likelihood is of rows given all others, of which no sum is the joint density."""
     guide = dgp.MeanField(model)
@@ -83,27 +92,30 @@ def test_draws_have_no_log_weights():
         dgp.criticism.loo(tree, correct=True)
 
 
+@x64
 def test_the_bound_takes_the_joint_covariance_of_f():
     """E log N(y; f, K) = log N(y; E f, K) - tr(K⁻¹ cov f) / 2, and lies below the evidence."""
     root = 0.2 * np.tril(np.asarray(random.normal(KEY, (ROWS, ROWS)))) + 0.3 * np.eye(ROWS)
     params = {"f.v.loc": V, "f.v.scale_tril": jnp.asarray(root)[None]}
-    cov = L @ root @ root.T @ L.T
+    cov = A.T @ root @ root.T @ A + REST
     wanted = stats.multivariate_normal(MEAN, K).logpdf(Y) - 0.5 * np.trace(np.linalg.solve(K, cov))
     found = terms(NEAR, params).sum()
-    np.testing.assert_allclose(found, wanted, rtol=2e-3)
+    np.testing.assert_allclose(found, wanted, rtol=1e-8)
     loc = np.asarray(V[:, 0])
     kl = 0.5 * (np.sum(root**2) + loc @ loc - ROWS) - np.log(np.abs(np.diag(root))).sum()
     assert found - kl < stats.multivariate_normal(np.zeros(ROWS), K + gram(F, X)).logpdf(Y)
 
 
+@x64
 def test_blocks_are_independent_and_terms_have_the_order_of_the_rows():
     near = dgp.NearRows(X, Y, block=8)  # the last block has four rows
     found = terms(near)
     for block in np.split(near.order, [8, 16]):
-        wanted = stats.multivariate_normal(MEAN[block], K[np.ix_(block, block)])
-        np.testing.assert_allclose(found[block].sum(), wanted.logpdf(Y[block]), rtol=1e-3)
+        wanted = stats.multivariate_normal(MEAN[block], KNOWN[np.ix_(block, block)])
+        np.testing.assert_allclose(found[block].sum(), wanted.logpdf(Y[block]), rtol=1e-8)
 
 
+@x64
 def test_without_variance_it_is_independent_noise():
     near = dgp.NearRows(X, Y, block=8)
 
@@ -115,9 +127,10 @@ def test_without_variance_it_is_independent_noise():
 
     sites = handlers.trace(handlers.seed(both, KEY)).get_trace(X, Y)
     found, wanted = (sites[n]["fn"].log_prob(Y) for n in ("y", "plain"))
-    np.testing.assert_allclose(found.sum(), wanted.sum(), rtol=1e-3)
+    np.testing.assert_allclose(found.sum(), wanted.sum(), rtol=1e-8)
 
 
+@x64
 def test_draws_have_the_covariance_of_the_block():
     site = handlers.trace(handlers.substitute(handlers.seed(model, KEY), {"f.v": V})).get_trace(
         X, Y, near=NEAR
@@ -128,38 +141,41 @@ def test_draws_have_the_covariance_of_the_block():
     assert_mean(draws[:, i] * draws[:, j], K[i, j])
 
 
+@x64
 def test_every_row_is_equally_likely_in_a_minibatch():
     order = np.asarray(dgp.NearRows(X, Y).order)
     draw = lambda k: jnp.zeros(ROWS).at[_in_runs(order, 4)._draw(ROWS, 8, k)].add(1.0)  # noqa: E731
     assert_mean(jax.jit(jax.vmap(draw))(random.split(KEY, 50_000)), 8 / ROWS)
 
 
-NEW = jnp.asarray([[-1.3], [0.2], [float(X[3, 0])], [5.0]])
+NEW = np.asarray([[-1.3], [0.2], [float(X[3, 0])], [5.0]])
 
 
+@x64
 def test_predictions_are_exact_with_all_rows_as_neighbours():
     """With q(v) = p(v | y): those of a GP whose kernel is the sum of both."""
     near = dgp.NearRows(X, Y, neighbours=ROWS)
     cov = np.linalg.inv(np.eye(ROWS) + L.T @ np.linalg.solve(K, L))
     loc = cov @ L.T @ np.linalg.solve(K, Y)
     params = {"f.v.loc": loc[:, None], "f.v.scale_tril": np.linalg.cholesky(cov)[None]}
-    params = {n: jnp.asarray(a, jnp.float32) for n, a in params.items()}
+    params = {n: jnp.asarray(a) for n, a in params.items()}
     p = dgp.predict(KEY, model, dgp.MeanField(model), params, NEW, near=near, num_samples=2)
     k = gram(F, X, NEW) + gram(G, X, NEW)
-    A = np.linalg.solve(K + gram(F, X), k)
-    np.testing.assert_allclose(p.mean, A.T @ np.asarray(Y), rtol=2e-3, atol=1e-3)
-    np.testing.assert_allclose(p.var, 1.9 + NOISE**2 - (A * k).sum(0), rtol=2e-3)
+    a = np.linalg.solve(K + gram(F, X), k)
+    np.testing.assert_allclose(p.mean, a.T @ np.asarray(Y), rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(p.var, 1.9 + NOISE**2 - (a * k).sum(0), rtol=1e-8)
 
 
+@x64
 def test_predictions_given_a_draw_are_exact():
     near = dgp.NearRows(X, Y, neighbours=ROWS)
     p = dgp.predict(KEY, model, None, {}, NEW, near=near, posterior_samples={"f.v": V[None]})
-    A = np.linalg.solve(L, gram(F, X, NEW))
+    at_new = np.linalg.solve(L, gram(F, X, NEW))
     a = np.linalg.solve(K, gram(G, X, NEW))
-    mean = A.T @ np.asarray(V[:, 0]) + a.T @ (np.asarray(Y) - MEAN)
-    var = 1.5 - (A**2).sum(0) + 0.4 - (a * gram(G, X, NEW)).sum(0) + NOISE**2
-    np.testing.assert_allclose(p.mean, mean, rtol=2e-3, atol=1e-3)
-    np.testing.assert_allclose(p.var, var, rtol=2e-3)
+    mean = at_new.T @ np.asarray(V[:, 0]) + a.T @ (np.asarray(Y) - MEAN)
+    var = 1.5 - (at_new**2).sum(0) + 0.4 - (a * gram(G, X, NEW)).sum(0) + NOISE**2
+    np.testing.assert_allclose(p.mean, mean, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(p.var, var, rtol=1e-8)
     with pytest.raises(ValueError, match="draws of functions are wanted"):
         p.function_draws(KEY, 2)
 
@@ -212,6 +228,7 @@ def test_tuning_makes_rows_likely_given_their_nearest():
         dgp.tune_local(KEY, models.deep_gp, guide, fit, near, z=(x[:5],))
 
 
+@x64
 def test_errors_name_what_is_wrong():
     with pytest.raises(ValueError, match="NearRows: x and y have shapes"):
         dgp.NearRows(X, Y[:5])
