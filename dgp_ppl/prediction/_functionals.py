@@ -361,17 +361,18 @@ def _invert(
         width, rise = s.upper - s.lower, s.at_upper - s.at_lower
         share = jnp.where(((s.steps - s.tries) % 4 == 3) | ~(rise > 0), 0.5, -s.at_lower / rise)
         place = s.lower + share * width
-        if discrete:
-            place = jnp.clip(jnp.floor(place), s.lower + 1, s.upper - 1)
-        else:  # too close to an end, a step would gain nothing
-            least = 0.5 * closest(jnp.abs(place))
-            place = jnp.clip(place, s.lower + least, s.upper - least)
-        # The ends first as they are, then further apart.
-        place = jnp.where(above, s.upper + jnp.where(jnp.isinf(s.at_upper), 0.0, 2 * width), place)
-        place = jnp.where(below, s.lower - jnp.where(jnp.isinf(s.at_lower), 0.0, 2 * width), place)
+        # Too close to an end, a step would gain nothing.
+        least = 1.0 if discrete else 0.5 * closest(jnp.abs(place))
+        place = jnp.clip(jnp.floor(place) if discrete else place, s.lower + least, s.upper - least)
+        # The ends first as they are, then further apart, soon by factors, as about f by exp(f).
+        apart = jnp.ldexp(jnp.maximum(width, closest(jnp.abs(s.upper))), s.tries - 1)
+        apart = jnp.minimum(jnp.ceil(apart) if discrete else apart, info.max / 64)
+        place = jnp.where(above, s.upper + jnp.where(jnp.isinf(s.at_upper), 0.0, apart), place)
+        place = jnp.where(below, s.lower - jnp.where(jnp.isinf(s.at_lower), 0.0, apart), place)
         at = ndtri(jnp.clip(cdf(place), info.tiny, 1 - info.epsneg)) - target
         inside = ~(below | above)
-        is_below, is_above = at < -slack, at > slack  # neither: this is the quantile
+        # Neither: this is the quantile. The least of the counts with this probability may be less.
+        is_below, is_above = at < -slack, (at >= 0 if discrete else at > slack)
         # Illinois: halve the value at an end that stays twice, or it might never move.
         weight = jnp.where(s.moved == jnp.where(is_below, 1, -1), 0.5, 1.0)
         lower, upper = (below | inside & ~is_above), (above | inside & ~is_below)
