@@ -310,7 +310,7 @@ def minibatch(
     streamed = next((a for a in arrays if isinstance(a, Streamed)), None)
     num_real = context.num_real
     handler = stratified(num_real) if streamed is None else _rows_at_hand(streamed.numbers)
-    if near is not None and arrays[1:2] != (None,):  # else rows to predict
+    if near is not None and all(a is not None for a in arrays[1:2]):  # else rows to predict
         _check_near(near, arrays, size, num_real)
         handler = _in_runs(near.order, near.block)
         if subsample is not None:

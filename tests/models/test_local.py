@@ -237,7 +237,8 @@ def test_errors_name_what_is_wrong():
     for near in (dgp.NearRows(X[:9], Y[:9]), dgp.NearRows(X, Y + 1)):
         with pytest.raises(ValueError, match="wanted the NearRows"):
             handlers.seed(model, KEY)(X, Y, near=near)
-    site = handlers.trace(handlers.seed(model, KEY)).get_trace(X, Y, near=NEAR)["y"]
+    data = np.asarray(X), np.asarray(Y)
+    site = handlers.trace(handlers.seed(model, KEY)).get_trace(*data, near=NEAR)["y"]
     with pytest.raises(ValueError, match="local: a mask is over y"):
         site["fn"].mask(Y > 0)
     params = {"f.v.loc": V, "f.v.scale_tril": jnp.eye(ROWS)[None]}
