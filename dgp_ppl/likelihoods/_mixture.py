@@ -237,7 +237,7 @@ class LatentMixture(_ExactMoments):
     Attributes:
         latent_mean: mean of f, [N].
         latent_sd: standard deviation of f, [N].
-        moments_given: mean and variance of y as a function of f.
+        moments_given: mean and variance of y as a function of f; None if NumPyro lacks one.
         log_likelihood: log p(y | f) as a function of f and y, row by row.
         cdf_given: P(Y <= y | f) as a function of f and y; None if NumPyro has none, as below.
         sampler: a draw of y as a function of f and random bits.
@@ -267,6 +267,8 @@ class LatentMixture(_ExactMoments):
 
     def _expectation(self, values: Array, part: Callable[[Array], Array]) -> Array:
         """Return the expectation of a part of the moments, given its values at the nodes."""
+        if self.moments_given is None:
+            raise NotImplementedError("moments: NumPyro has no mean or no variance; draw samples")
         moments = lambda f: part(self.moments_given(f))  # noqa: E731
         average = self._average(values)
         return far_expectation(moments, average, values, self.latent_mean, self.latent_sd)

@@ -281,6 +281,16 @@ def test_a_likelihood_without_moments_and_distribution_function():
     np.testing.assert_allclose(p.var, same.var, rtol=0.15)
 
 
+@pytest.mark.parametrize("kind", [lambda d: d, lambda d: likelihoods.RightCensored(d, False)])
+def test_a_likelihood_without_a_variance(kind):
+    """It has a mean and a distribution function, so its quantiles are exact."""
+    p = one(lambda f: kind(dist.Gompertz(jnp.exp(f), 0.5)))
+    np.testing.assert_allclose(p.cdf(p.quantile(0.3)), 0.3, atol=1e-4)
+    with pytest.warns(UserWarning, match="no mean or variance of this likelihood: .* 4,000 draws"):
+        mean = p.mean
+    np.testing.assert_allclose(mean, p.quantile(np.arange(0.01, 1, 0.02)).mean(axis=0), rtol=0.1)
+
+
 def test_few_passes_are_a_warning():
     """The standard error of a mean over passes, here sqrt(0.5 / S) of the predictive sd."""
     found = np.array([[0.0, 1.0, 0.0, 0.5], [0.0, 1.0, 0.0, 0.0]])
