@@ -85,7 +85,7 @@ def expectation(
     log_p: Function, mean: Float[Array, " N"], sd: Float[Array, " N"], num_nodes: int,
     possible: Function = jnp.isfinite,
 ) -> Array:  # fmt: skip
-    """Return E[log p(f)], [N], to about 1e-4 of max(1, |E|), for cusps and kinks too.
+    """Return E[log p(f)], [N], to 1e-4 of max(1, |E|) if |f - mean| < 8 sd decides; cusps too.
 
     Functions that are smooth on the scale of sd take this number of Gauss-Hermite nodes. Where
     log p is infinite or NaN, gradients stay finite. If it is known nearer the mean, p has
