@@ -154,7 +154,8 @@ def compare(
             fit, so an interrupted comparison keeps the finished fits.
         overwrite: whether `out` may hold an earlier comparison, which is then replaced.
         resume: whether to go on with an interrupted comparison of the same options and data in
-            `out`, and keep its finished fits. For a report the first split is fitted again.
+            `out`, and keep its finished fits. For a report the first split is fitted again, and
+            without it those of its fits whose METHOD.nc is missing.
         report: what writes more to `out`: a function of the comparison and the folder, such as
             `dgp_ppl.report.write_figures`, or `dgp_ppl.report.write_report`, which adds one page
             with all tables and figures. It is called when the first split is done, and at the end.

@@ -43,7 +43,10 @@ def prepare_folder(folder: Path, overwrite: bool, resume: bool = False) -> Path:
 
 
 def finished_rows(folder: Path, record: dict[str, Any], refit: bool) -> list[dict[str, Any]]:
-    """Return rows of an interrupted comparison to keep; to `refit`, none of the first split."""
+    """Return rows of an interrupted comparison to keep; to `refit`, none of the first split.
+
+    A fit of the first split without its tree was killed between its two files, and is made again.
+    """
     path = folder / "results.json"
     if not path.exists():
         return []
@@ -53,7 +56,7 @@ def finished_rows(folder: Path, record: dict[str, Any], refit: bool) -> list[dic
         splits = kept["config"]["splits"]
         first = splits[0] if isinstance(splits, list) else 0
         rows = [row for row in kept["splits"] if not refit or row["split"] != first]
-        _ = {(row["split"], row["method"]) for row in rows}
+        places = [(row["split"], row["method"], "error" in row) for row in rows]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(
             f"{path} cannot be read ({error!r}); choose another --out, or pass --overwrite"
@@ -70,7 +73,10 @@ def finished_rows(folder: Path, record: dict[str, Any], refit: bool) -> list[dic
             f"{folder} holds another comparison: its {', '.join(differing)} differ; call with the "
             "same options and data, choose another --out, or pass --overwrite"
         )
-    return rows
+    return [
+        row for row, (split, method, failed) in zip(rows, places, strict=True)
+        if split != first or failed or method not in METHODS or (folder / f"{method}.nc").exists()
+    ]  # fmt: skip
 
 
 def clear_folder(folder: Path) -> None:
