@@ -27,6 +27,8 @@ _FEWEST_ROWS = 64  # in a chunk
 _MAX_PASSES = 100_000  # rows times passes in memory at a time
 _LARGEST = float(np.finfo(np.float32).max) ** 0.5  # squares of differences stay finite
 
+_DATES = ("date", "time", "duration", "period")  # types of NumPy, pandas, polars and Arrow
+
 # Arrays have no columns of categories.
 _OPTIONS = [o for o in OPTIONS if not o.hidden and o.name != "category_kernel"]
 
@@ -204,10 +206,14 @@ class DeepGPEstimator(BaseEstimator):
                     f"{caller}: {name} is masked, and the mask would be lost; leave these rows out"
                 )
         try:
+            _check_dates("X", X)
+            if options.get("y_numeric"):
+                _check_dates("y", options["y"])
             found = validate_data(self, X, dtype=np.float64, **options)
         except (TypeError, ValueError) as error:
             text = str(error)
-            if columns := _text_columns(X):
+            is_told = any(words in text for words in ("has dates", "unique column names"))
+            if not is_told and (columns := _text_columns(X)):
                 text = (
                     f"X has text in {', '.join(map(repr, columns))} ({text}), wanted numbers; put "
                     "a OneHotEncoder in front, in a ColumnTransformer and a Pipeline, or make "
@@ -225,6 +231,20 @@ class DeepGPEstimator(BaseEstimator):
                 "StandardScaler in front, or take logarithms"
             )
         return found
+
+
+def _check_dates(name: str, given: Any) -> None:
+    """Raise if an array, or a column of a frame, holds dates, which NumPy takes for integers."""
+    names = getattr(given, "column_names", getattr(given, "columns", None))
+    columns = {"": given} if names is None else {f" in {n!r}": given[n] for n in names}
+    for where, column in columns.items():
+        kind = getattr(column, "dtype", getattr(column, "type", np.asarray(column).dtype))
+        if str(kind).lower().startswith(_DATES):
+            raise ValueError(
+                f"{name} has dates{where} ({kind}), wanted numbers; "
+                "dgp_ppl.datasets.Preprocessor turns dates into days, and so does subtracting one "
+                "of them and dividing by np.timedelta64(1, 'D')"
+            )
 
 
 def _text_columns(X: Any) -> list[Any]:

@@ -20,6 +20,7 @@ from dgp_ppl.sklearn import DeepGPClassifier, DeepGPRegressor
 
 X = np.linspace(-2, 2, 12)[:, None]
 Y = np.sin(X[:, 0])
+EPOCH = np.datetime64(0, "D")
 OWN = {"method", "random_state", "verbose"}
 FROM_THE_DATA = {"task", "outputs"}  # settings that `fit` finds in y
 OF_TABLES = {"category_kernel", "as_published"}
@@ -97,7 +98,12 @@ def test_data_that_cannot_be_used_are_one_line():
     for x, y, message in (
         (frame, Y, r"X has text in 'colour' .* OneHotEncoder .* dgp_ppl\.datasets\.Preprocessor"),
         (pa.Table.from_pandas(frame), Y, r"X has text in 'colour' .* OneHotEncoder"),
-        (dates, Y, "The DType .*DateTime64"),
+        (dates, Y, r"X has dates in 'day' \(datetime64.*Preprocessor turns dates into days"),
+        (pa.Table.from_pandas(dates), Y, r"X has dates in 'day' \(timestamp"),
+        (dates[["day"]].to_numpy(), Y, r"X has dates \(datetime64"),
+        ([[day] for day in dates["day"].to_numpy() - EPOCH], Y, r"X has dates \(timedelta64"),
+        (dates[["day"]].apply(lambda day: day.dt.tz_localize("UTC")), Y, "X has dates in 'day'"),
+        (X, dates["day"], r"y has dates \(datetime64"),
         (1e30 * X / 2, Y, r"X has values up to 1e\+30, wanted at most"),
         (X + 1j, Y, "Complex data not supported"),
         (X, Y + 1j, "Complex data not supported"),
