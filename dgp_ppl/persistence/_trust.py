@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from dgp_ppl._errors import DataError
 
 _LIBRARIES = ("dgp_ppl", "equinox", "jax", "numpy", "numpyro", "optax")
@@ -17,21 +19,21 @@ _WHOLE = (
     "dgp_ppl._checks", "dgp_ppl._partition", "dgp_ppl.comparison._kernels",
     "dgp_ppl.comparison.methods", "dgp_ppl.core", "dgp_ppl.inference", "dgp_ppl.kernels",
     "dgp_ppl.likelihoods", "dgp_ppl.linalg", "dgp_ppl.means", "dgp_ppl.models",
-    "dgp_ppl.standardize", "equinox.nn", "jax.lax", "jax.nn", "jax.numpy", "jax.random",
-    "jax.scipy", "numpyro.distributions", "numpyro.handlers", "numpyro.infer",
+    "dgp_ppl.standardize", "equinox.nn", "equinox:Partial", "jax.lax", "jax.nn", "jax.numpy",
+    "jax.random", "jax.scipy", "numpyro.distributions", "numpyro.handlers",
+    "numpyro.infer.autoguide", "numpyro.infer.initialization", "numpyro.infer.reparam",
     "numpyro.primitives", "optax",
 )  # fmt: skip
-"""What is trusted with the modules in it. Of the other `_LIBRARIES` it is the top module."""
+"""What is trusted with the modules in it; so are names of `dgp_ppl`, and types of NumPy."""
+
+_OUT = "dgp_ppl.inference.runs"
 
 _NEVER = (
-    "RunFolder", "apply_along_axis", "compare", "default_deserialise_filter_spec",
-    "default_serialise_filter_spec", "export", "filter_pure_callback", "fit", "fit_many",
-    "fit_mcem", "fromfile", "fromfunction", "fromregex", "genfromtxt", "info", "io_callback",
-    "load", "loadtxt", "memmap", "print_environment_info", "pure_callback", "render_model",
-    "replacing", "run_mcmc", "save", "savetxt", "savez", "savez_compressed",
-    "set_host_device_count", "test", "tree_deserialise_leaves", "tree_serialise_leaves",
+    "RunFolder", "SharedFolder", "apply_along_axis", "compare", "enable_validation", "export",
+    "fit", "fit_many", "fit_mcem", "folder_of", "fromfile", "fromfunction", "load", "printoptions",
+    "replacing", "run_mcmc", "save", "savez", "set_printoptions",
 )  # fmt: skip
-"""What reads or writes files, starts programs, calls any function, or unpickles."""
+"""What reads or writes files, calls any function, or changes settings, with what is in it."""
 
 _PLAIN = ("builtins:bool", "builtins:float", "builtins:int")
 
@@ -61,6 +63,13 @@ def _package(path: str) -> str:
     return path.replace(":", ".").partition(".")[0]
 
 
+def _is_plain_numpy(name: str) -> bool:
+    found = getattr(np, name, None)
+    return isinstance(found, np.ufunc) or (
+        isinstance(found, type) and issubclass(found, np.generic)
+    )
+
+
 def check_origin(path: str, found: Any) -> None:
     """Raise ImportError if a path leads to what another package defines, such as to ``os``."""
     home = getattr(found, "__module__", "os")  # modules have none
@@ -75,15 +84,18 @@ def check_trust(file: Any, content: Any, trusted: Sequence[str]) -> None:
     for path in [path for node in nodes_of(content) for path in names_in(node)]:
         module, _, name = path.partition(":")
         parts, names = module.split("."), name.split(".")
-        homes = {".".join(parts[: i + 1]) for i in range(len(parts))}
+        homes = {path, *(".".join(parts[: i + 1]) for i in range(len(parts)))}
         odd = [n for n in parts + names if n.startswith("__") or not n.isidentifier()]
         if odd or is_of_python(path):
             raise DataError(
                 f"{file} names {path.replace(':', '.')}, which can run any code and belongs to no "
                 "fit; do not use this file"
             )
-        known = path in _PLAIN or module in _LIBRARIES or homes.intersection(_WHOLE)
-        if not (known and names[-1] not in _NEVER) and not homes.intersection(trusted):
+        known = path in _PLAIN or module == "dgp_ppl" or homes.intersection(_WHOLE)
+        known = known or (module == "numpy" and _is_plain_numpy(name))
+        inner = [n for n in names[1:] if n.startswith("_")]
+        shut = _OUT in homes or inner or {*names}.intersection(_NEVER)
+        if (shut or not known) and not homes.intersection(trusted):
             refused[module if parts[0] in _LIBRARIES else parts[0]] = None
     if refused:
         raise DataError(
