@@ -172,18 +172,19 @@ class RunFolder:
                     np.savez(file, *arrays, run=self._record["run"])
             with replacing(self.path / _LATEST) as draft:
                 draft.write_text(json.dumps(record | {"checksum": _checksum(record)}, indent=1))
-        except OSError as error:
+        except DataError as error:  # of `replacing`, which names one file
             for name in names:
                 (self.path / name).unlink(missing_ok=True)
-            raise self._unwritten(error) from error
+            raise self._unwritten(error.__cause__) from error
         self.parts, self.steps = self.parts + 1, steps
         (self.path / f"state-{self.parts - 1}.npz").unlink(missing_ok=True)
 
-    def _unwritten(self, error: OSError) -> DataError:
+    def _unwritten(self, error: BaseException | None) -> DataError:
+        why = getattr(error, "strerror", None) or error
         kept = f"it keeps the first {self.steps} steps" if self.parts else "nothing has been run"
         return DataError(
-            f"{self.path} cannot be written: {error.strerror or error}; {kept}. Make room there or "
-            "change its permissions, and make the same call again; or take another folder"
+            f"{self.path} cannot be written: {why}; {kept}. Make room there or change its "
+            "permissions, and make the same call again; or take another folder"
         )
 
     def _load(self, path: Path) -> list[np.ndarray]:

@@ -19,8 +19,7 @@ from support.helpers import KEY, no_guide
 from support.kills import kill_often
 
 import dgp_ppl as dgp
-from dgp_ppl import _files
-from dgp_ppl.inference.runs import _checkpoint, _identity
+from dgp_ppl.inference.runs import _identity
 from dgp_ppl.inference.svi import _setup
 from dgp_ppl.inference.svi._ending import has_settled
 from dgp_ppl.inference.svi._loop import TrainingLoop
@@ -196,17 +195,17 @@ def test_a_disk_that_is_full(tmp_path, monkeypatch):
     def full_after(number):
         writes = itertools.count()
 
-        def replacing(path):
+        def write(file):
             if next(writes) >= number:
                 raise OSError(errno.ENOSPC, "No space left on device")
-            return _files.replacing(path)
 
-        monkeypatch.setattr(_checkpoint, "replacing", replacing)
+        monkeypatch.setattr("os.fsync", write)
 
     for number, kept in ((1, "nothing has been run"), (7, "it keeps the first 4 steps")):
         full_after(number)
         with pytest.raises(dgp.DataError, match=f"cannot be written: No space left.*; {kept}"):
             shallow(18, checkpoint=tmp_path, every=4)
+        assert len(list(tmp_path.iterdir())) == (1 if number == 1 else 5)  # none is unfinished
     monkeypatch.undo()
     assert_same(shallow(18, checkpoint=tmp_path, every=4), shallow(18))
 
