@@ -169,7 +169,7 @@ class RunFolder:
         try:
             for name, arrays in zip(names, (columns, leaves), strict=True):
                 with replacing(self.path / name) as draft, draft.open("wb") as file:
-                    np.savez(file, *arrays, run=self._record["run"])
+                    np.savez(file, *arrays, run=self._record["run"], name=name)
             with replacing(self.path / _LATEST) as draft:
                 draft.write_text(json.dumps(record | {"checksum": _checksum(record)}, indent=1))
         except DataError as error:  # of `replacing`, which names one file
@@ -190,9 +190,11 @@ class RunFolder:
     def _load(self, path: Path) -> list[np.ndarray]:
         try:
             with path.open("rb") as opened, np.load(opened) as file:
-                if str(file["run"]) != self._record["run"]:
-                    raise ValueError("it is a file of another run")
-                return [file[f"arr_{i}"] for i in range(len(file.files) - 1)]
+                # Earlier versions wrote no names.
+                about = str(file["run"]), str(file.get("name", path.name))
+                if about != (self._record["run"], path.name):
+                    raise ValueError("it is a file of another run, or another part of this run")
+                return [file[n] for n in file.files if n.startswith("arr_")]
         except DAMAGE as error:
             raise _damaged(path, error) from error
 

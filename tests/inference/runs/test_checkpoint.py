@@ -37,13 +37,13 @@ def damage(folder, foreign, run):
     (state,) = folder.glob("state-*.npz")
     record = json.loads(latest.read_text())
     with np.load(state) as file:
-        arrays = list(file.values())
+        arrays = dict(file)
     fewer = io.BytesIO()
-    np.savez(fewer, *arrays[:-2], run=arrays[-1])
+    np.savez(fewer, **{n: a for n, a in arrays.items() if n != "arr_0"})
     wrong = json.dumps(record | {"steps": 2}).encode()
     damages = [
         (latest, b"[1"), (latest, wrong), (draws, b"PK"), (draws, foreign),
-        (state, fewer.getvalue()),
+        (draws, (folder / "draws-0.npz").read_bytes()), (state, fewer.getvalue()),
     ]  # fmt: skip
     for path, broken in damages:
         whole = path.read_bytes()
