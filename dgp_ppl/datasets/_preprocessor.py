@@ -265,7 +265,7 @@ class Preprocessor:
                     tuple(map(str, report["warnings"])),
                 ),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise DataError(
                 f"Preprocessor.from_state: damaged ({type(error).__name__}: {error}); fit again"
             ) from error

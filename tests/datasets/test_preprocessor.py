@@ -180,6 +180,7 @@ def test_states_that_are_refused(columns):
         ({"format": "other"}, "no state of a Preprocessor"),
         ({"version": 2}, "version 2, wanted 1", "update dgp_ppl"),
         ({"columns": [{"name": "a"}]}, "damaged"),
+        ({"columns": [-1]}, "damaged"),
         ({"target": {"name": "y", "kind": {"what": 1}}}, "damaged"),
         ({"report": {}}, "damaged"),
     ):
