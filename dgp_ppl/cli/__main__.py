@@ -39,12 +39,16 @@ def main() -> None:
 def run() -> None:
     """Load the command, and run it; bad input and missing packages end in one line and code 2."""
     try:
+        with contextlib.suppress(AttributeError):  # of streams that are no files
+            sys.stdout.reconfigure(errors="backslashreplace")  # pyright: ignore
         app = load()
         if signal.getsignal(signal.SIGINT) is _stop:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
-            sys.exit(app(standalone_mode=False))
+            code = app(standalone_mode=False)
+            print(end="", flush=True)
+            sys.exit(code)
     except ModuleNotFoundError as error:
         extra = _EXTRAS.get(f"{error.name}".split(".")[0])
         if extra is None:
@@ -59,8 +63,8 @@ def run() -> None:
             _fail(printable(" ".join(message().split())))
         if isinstance(error, DataError | BrokenExecutor):
             _fail(printable(str(error).removeprefix("compare: ")))
-        if isinstance(error, OSError) and error.filename is not None:
-            _fail(printable(f"{error.filename}: {error.strerror}"))
+        if isinstance(error, OSError) and (error.filename is not None or not _flushed()):
+            _fail(printable(f"{error.filename or 'standard output'}: {error.strerror}"))
         raise
 
 
@@ -80,7 +84,18 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     print(f"dgp-ppl: warning: {text}", file=sys.stderr)
 
 
+def _flushed() -> bool:
+    """Return whether standard output can be written; else what is left of it goes nowhere."""
+    try:
+        print(end="", flush=True)
+    except OSError:  # such as a full disk; Python would try again at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return False
+    return True
+
+
 def _fail(text: str) -> NoReturn:
+    _flushed()
     if text:  # else typer has shown a help text
         print(f"dgp-ppl: {text}", file=sys.stderr)
     sys.exit(2)

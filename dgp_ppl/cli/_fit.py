@@ -79,11 +79,13 @@ def _fit(
         run = outcome.fits[method]
         kept, fault = _kept(run, out, new=not overwrite)
     held_out, rows = len(run.y_test), run.num_data + len(run.y_test)
-    shown = console()
-    print_results(shown, outcome, f"{run.data.name}: {held_out:,} of {rows:,} rows held out")
-    for line in str(run.check).splitlines():
-        print_note(shown, line)
-    print_note(shown, f"Kept in {kept}")
+    shown, lines = console(), [*str(run.check).splitlines(), f"Kept in {kept}"]
+    try:
+        print_results(shown, outcome, f"{run.data.name}: {held_out:,} of {rows:,} rows held out")
+        for line in lines:
+            print_note(shown, line)
+    except OSError as error:
+        raise DataError(f"standard output: {error.strerror}; the fit is kept in {kept}") from error
     if fault is not None:
         raise fault
     if picture:

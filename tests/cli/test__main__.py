@@ -54,6 +54,18 @@ def test_a_file_that_cannot_be_read_is_one_line(tmp_path):
     assert found.stderr == "dgp-ppl: no.csv: No such file or directory\n"
 
 
+def test_a_standard_output_that_takes_no_text(tmp_path, monkeypatch):
+    """A full disk is one line, when it is found and at the end; other alphabets are escaped."""
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    for flush in (True, False):
+        full = "sys.stdout = os.fdopen(os.open('/dev/full', os.O_WRONLY), 'w')"
+        found = start(tmp_path, run=f"{full}; print('line', flush={flush})")
+        line = "dgp-ppl: standard output: No space left on device\n"
+        assert (found.returncode, found.stdout, found.stderr) == (2, "", line)
+    found = start(tmp_path, run="print('\u00fc')")
+    assert (found.returncode, found.stdout, found.stderr) == (0, "\\xfc\n", "")
+
+
 def test_an_interrupted_command_does_not_crash_at_its_end(tmp_path):
     found = start(tmp_path, run="atexit.register(os.abort); print('line'); sys.exit(130)")
     assert (found.returncode, found.stdout) == (130, "line\n")

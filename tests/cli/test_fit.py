@@ -106,6 +106,10 @@ def test_a_disk_is_tried_first_and_a_fit_outlives_a_full_one(folder, tmp_path_fa
     assert err.splitlines()[-1].startswith("dgp-ppl: houses.dgp cannot be written: No space left")
     assert err.endswith(f"; the fit is kept in {kept}\n")
     assert dgp_ppl.load(kept).columns
+    monkeypatch.setattr(_fit, "print_results", fail)
+    err = command(*args, folder=folder)[2].splitlines()[-1]
+    kept = f"dgp-ppl: standard output: No space left on device; the fit is kept in {spare}"
+    assert err.startswith(kept)
 
 
 def test_a_failed_or_interrupted_fit_writes_nothing(folder, monkeypatch):
