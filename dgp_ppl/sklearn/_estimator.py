@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from dgp_ppl._checks import check_kind
 from dgp_ppl.comparison import METHODS
 from dgp_ppl.comparison._fit_method import fit_method
 from dgp_ppl.comparison._method import methods_for, setting_for
@@ -189,6 +190,9 @@ class DeepGPEstimator(BaseEstimator):
     def _seed(self) -> int:
         """Return the seed: `random_state` if it is a number, else a number drawn from it."""
         given = self.random_state
+        wanted = "a seed, a NumPy RandomState, or None"
+        kinds = int | np.integer | np.random.RandomState | None
+        check_kind(type(self).__name__, "random_state", given, kinds, wanted)
         if isinstance(given, bool) or not isinstance(given, int | np.integer):
             return int(check_random_state(given).randint(2**31))
         if not 0 <= given < 2**32:

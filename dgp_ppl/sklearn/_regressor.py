@@ -34,12 +34,15 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
 
     def _targets(self, y: np.ndarray) -> tuple[np.ndarray, str, int]:
         try:
-            return np.asarray(y, np.float64), "regression", 1
+            found = np.asarray(y, np.float64)
         except ValueError as error:
             raise ValueError(
                 f"DeepGPRegressor: y is text ({error}), wanted numbers; use DeepGPClassifier for "
                 "classes"
             ) from error
+        if np.isnan(found).any():
+            raise ValueError("DeepGPRegressor: y has missing values (None); leave these rows out")
+        return found, "regression", 1
 
     def predict(self, X: Any, return_std: bool = False, quantiles: ArrayLike | None = None) -> Any:
         """Return the predictive mean, and what else is asked for.
@@ -60,9 +63,9 @@ class DeepGPRegressor(RegressorMixin, DeepGPEstimator):
             NotFittedError: before `fit`.
             ValueError: if X or a level cannot be used.
         """
-        levels = np.asarray([] if quantiles is None else quantiles, np.float64)
-        is_empty = quantiles is not None and not levels.size
-        if is_empty or levels.ndim > 1 or not ((levels > 0) & (levels < 1)).all():
+        levels = np.asarray([] if quantiles is None else quantiles)
+        is_bad = levels.dtype.kind not in "fiu" or (quantiles is not None and not levels.size)
+        if is_bad or levels.ndim > 1 or not ((levels > 0) & (levels < 1)).all():
             raise ValueError(
                 f"DeepGPRegressor.predict: quantiles is {quantiles}, wanted levels strictly "
                 "between 0 and 1"

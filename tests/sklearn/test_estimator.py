@@ -85,6 +85,7 @@ def test_wrong_parameters_are_named():
         ({"depth": 0}, ValueError, "depth is 0, wanted at least 1"),
         ({"learning_rate": "0.1"}, ValueError, "learning_rate is '0.1', wanted a positive number"),
         ({"random_state": -1}, ValueError, "random_state is -1, wanted at least 0"),
+        ({"random_state": "a"}, TypeError, "random_state is 'a', wanted a seed"),
         ({"samples": None}, TypeError, "samples is None, wanted an integer"),
     ):
         with pytest.raises(error, match=f"DeepGPRegressor: {message}"):
@@ -104,6 +105,7 @@ def test_data_that_cannot_be_used_are_one_line():
         ([[day] for day in dates["day"].to_numpy() - EPOCH], Y, r"X has dates \(timedelta64"),
         (dates[["day"]].apply(lambda day: day.dt.tz_localize("UTC")), Y, "X has dates in 'day'"),
         (X, dates["day"], r"y has dates \(datetime64"),
+        (frame.set_axis(["a", "a"], axis=1), Y, "Expected unique column names"),
         (1e30 * X / 2, Y, r"X has values up to 1e\+30, wanted at most"),
         (X + 1j, Y, "Complex data not supported"),
         (X, Y + 1j, "Complex data not supported"),

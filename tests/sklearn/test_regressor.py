@@ -130,6 +130,7 @@ def test_errors_of_targets():
         (np.zeros((5, 2)), "y should be a 1d array"),
         (["a", "b", "a", "b", "c"], r"y is text .* use DeepGPClassifier"),
         ([0, 1, np.nan, 3, 4], "Input y contains NaN"),
+        (np.array([0, 1, None, 3, 4]), r"y has missing values .* leave these rows out"),
     ):
         with pytest.raises(ValueError, match=message):
             DeepGPRegressor().fit(x, y)
@@ -138,7 +139,7 @@ def test_errors_of_targets():
 def test_errors_of_predictions(gp, x):
     with pytest.raises(NotFittedError):
         DeepGPRegressor().predict(x)
-    for levels in ([0.0, 0.5], 1.0, [[0.5]], []):
+    for levels in ([0.0, 0.5], 1.0, [[0.5]], [], "a"):
         with pytest.raises(ValueError, match=r"quantiles is .* wanted levels strictly between"):
             gp.predict(x, quantiles=levels)
     with pytest.raises(ValueError, match="X has 2 features, but DeepGPRegressor is expecting 1"):
