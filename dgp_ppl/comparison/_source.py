@@ -116,8 +116,9 @@ def _labels(source: Source, groups: str) -> np.ndarray:
     """Return numbers that rows of one group share, [N, K]: of a column, or of all inputs."""
     columns, names = {}, []
     if isinstance(source, TableSource):
-        columns = source.whole.take(source.rows).columns
-        names = [n for n in columns if n != source.target and n not in source.drop]
+        cells = source.whole.take(source.rows).columns
+        columns = {n: c for n, c in cells.items() if n != source.target}
+        names = [n for n in columns if n not in source.drop]
     if isinstance(source, RowSource) or (groups != "inputs" and groups not in columns):
         known = ", ".join(["inputs", *columns])
         fault = f"wanted one of {known}, of rows that are not read block by block"

@@ -51,6 +51,7 @@ def test_groups_of_a_column_stay_on_one_side():
             assert not {*label[split.train]} & {*label[split.test]}
     for data, groups, message in (
         (source, "ownr", "groups is 'ownr', wanted one of inputs, .*owner"),
+        (source, "price", "groups is 'price', wanted one of inputs, .*owner"),
         (datasets.load("step"), "x", "wanted one of inputs, of rows that are not read block"),
     ):
         with pytest.raises(ValueError, match=message):
