@@ -25,6 +25,7 @@ import jax
 import numpy as np
 
 import dgp_ppl
+from dgp_ppl._checks import check_kind
 from dgp_ppl._errors import DataError
 
 DAMAGE = (
@@ -36,6 +37,15 @@ DAMAGE = (
 _PACKAGES = (
     "jax", "jaxlib", "numpyro", "optax", "numpy", "scikit-learn", "arviz-base", "arviz-stats",
 )  # fmt: skip
+
+
+def check_path(
+    caller: str, path: Any, name: str = "path", wanted: str = "the path of a file"
+) -> None:
+    """Raise unless a file or a folder can have this path."""
+    check_kind(caller, name, path, str | os.PathLike, wanted)
+    if "\0" in str(path):
+        raise DataError(f"{caller}: {name} {str(path)!r} has a null byte, wanted {wanted}")
 
 
 @contextlib.contextmanager

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from dgp_ppl._checks import check_kind
 from dgp_ppl._errors import DataError, one_line
 from dgp_ppl._files import replacing
 
@@ -31,13 +30,6 @@ _VERSIONS = ("dgp_ppl", "jax", "device", "date")  # which every file has
 _TYPES = {
     "versions": dict, "model": str, "columns": list | None, "data": dict | None, "info": dict,
 }  # fmt: skip
-
-
-def check_path(caller: str, path: Any) -> None:
-    """Raise unless a file can have this path."""
-    check_kind(caller, "path", path, str | os.PathLike, "the path of a file")
-    if "\0" in str(path):
-        raise DataError(f"{caller}: path {str(path)!r} has a null byte, wanted the path of a file")
 
 
 def write_archive(

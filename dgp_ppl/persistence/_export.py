@@ -14,9 +14,9 @@ from jaxtyping import Array
 
 from dgp_ppl._checks import as_array, check_kind
 from dgp_ppl._errors import one_line
-from dgp_ppl._files import versions
+from dgp_ppl._files import check_path, versions
 from dgp_ppl.linalg._precision import precision_of
-from dgp_ppl.persistence._archive import check_path, write_archive
+from dgp_ppl.persistence._archive import write_archive
 from dgp_ppl.prediction import Prediction
 from dgp_ppl.prediction._arrays import BLOCK
 from dgp_ppl.prediction._pool import PooledPrediction

@@ -18,7 +18,7 @@ from numpyro.infer.autoguide import AutoGuide
 
 from dgp_ppl._checks import check_kind, check_program, params_of, short_list
 from dgp_ppl._errors import one_line, printable
-from dgp_ppl._files import fingerprint, versions
+from dgp_ppl._files import check_path, fingerprint, versions
 from dgp_ppl._partition import TRACING, call_signature
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.datasets import Preprocessor
@@ -33,7 +33,6 @@ from dgp_ppl.persistence._archive import (
     KIND,
     PLAIN,
     ArchiveReader,
-    check_path,
     write_archive,
 )  # fmt: skip
 from dgp_ppl.persistence._content import Encoder, decode, import_path

@@ -204,6 +204,7 @@ def bad_arguments():
         ("_rate is a ArrayImpl, wanted", lambda: fit_to(learning_rate=jnp.array([0.1]))),
         ("fit: optimizer is 'adam', wanted an opt", lambda: fit_to(optimizer="adam")),
         ("fit: checkpoint is 3, wanted the path", lambda: fit_to(checkpoint=3)),
+        ("checkpoint 'a.*' has a null byte, wanted", lambda: fit_to(checkpoint="a\0")),
         ("fit_mcem: checkpoint is 3", lambda: dgp.fit_mcem(KEY, svgp, X, Y, z=Z, checkpoint=THREE)),
         ("mask holds values of type <U", lambda: predict().log_prob(Y, mask=np.full(20, "a"))),
         ("pool: predictions is 3, wanted one or", lambda: dgp.pool(THREE)),

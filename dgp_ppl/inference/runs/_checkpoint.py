@@ -17,9 +17,9 @@ import numpy as np
 from jax import random
 from jaxtyping import Array
 
-from dgp_ppl._checks import check_count, check_kind
+from dgp_ppl._checks import check_count
 from dgp_ppl._errors import DataError
-from dgp_ppl._files import DAMAGE, replacing
+from dgp_ppl._files import DAMAGE, check_path, replacing
 from dgp_ppl.inference.runs._identity import Identity, digest, raw
 
 try:
@@ -203,9 +203,10 @@ def folder_of(
     caller: str, path: str | os.PathLike[str] | None, kind: type[RunFolder] = RunFolder
 ) -> contextlib.AbstractContextManager[RunFolder | None]:
     """Return the folder of a run, to be opened; None stays None."""
-    wanted = "the path of a folder, or None"
-    check_kind(caller, "checkpoint", path, str | os.PathLike | None, wanted)
-    return contextlib.nullcontext() if path is None else kind(path)
+    if path is None:
+        return contextlib.nullcontext()
+    check_path(caller, path, "checkpoint", "the path of a folder, or None")
+    return kind(path)
 
 
 def _checksum(record: Any) -> str:
