@@ -29,9 +29,9 @@ _WHOLE = (
 _OUT = "dgp_ppl.inference.runs"
 
 _NEVER = (
-    "RunFolder", "SharedFolder", "apply_along_axis", "compare", "enable_validation", "export",
-    "fit", "fit_many", "fit_mcem", "folder_of", "fromfile", "fromfunction", "load", "printoptions",
-    "replacing", "run_mcmc", "save", "savez", "set_printoptions",
+    "Rows", "RunFolder", "SharedFolder", "apply_along_axis", "compare", "enable_validation",
+    "export", "fit", "fit_many", "fit_mcem", "folder_of", "fromfile", "fromfunction", "load",
+    "printoptions", "replacing", "run_mcmc", "save", "savez", "set_printoptions",
 )  # fmt: skip
 """What reads or writes files, calls any function, or changes settings, with what is in it."""
 

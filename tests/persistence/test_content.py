@@ -240,7 +240,7 @@ def test_names_that_run_code_are_refused_before_an_import(there_and_back):
             "dgp_ppl.inference.runs._loop:run", "numpy:memmap.flush", "numpy:seterr",
             "numpyro:set_platform", "numpyro:enable_x64", "numpyro.infer.inspect:render",
             "numpyro.distributions:enable_validation", "jax:live_arrays",
-            "equinox:filter_eval_shape",
+            "equinox:filter_eval_shape", "dgp_ppl:Rows.from_parquet",
         )),
         ("dgp_ppl:save", "code of dgp_ppl,"), ("jax.experimental:no", "of jax.experimental,"),
         ("dgp_ppl.persistence._content:import_name", "dgp_ppl.persistence._content"),
