@@ -24,7 +24,7 @@ _WHOLE = (
     "numpyro.infer.autoguide", "numpyro.infer.initialization", "numpyro.infer.reparam",
     "numpyro.primitives", "optax",
 )  # fmt: skip
-"""What is trusted with the modules in it; so are names of `dgp_ppl`, and types of NumPy."""
+"""What is trusted with the modules in it; so are `dgp_ppl`, and NumPy's ufuncs and types."""
 
 _OUT = "dgp_ppl.inference.runs"
 
@@ -63,13 +63,6 @@ def _package(path: str) -> str:
     return path.replace(":", ".").partition(".")[0]
 
 
-def _is_plain_numpy(name: str) -> bool:
-    found = getattr(np, name, None)
-    return isinstance(found, np.ufunc) or (
-        isinstance(found, type) and issubclass(found, np.generic)
-    )
-
-
 def check_origin(path: str, found: Any) -> None:
     """Raise ImportError if a path leads to what another package defines, such as to ``os``."""
     home = getattr(found, "__module__", "os")  # modules have none
@@ -92,7 +85,9 @@ def check_trust(file: Any, content: Any, trusted: Sequence[str]) -> None:
                 "fit; do not use this file"
             )
         known = path in _PLAIN or module == "dgp_ppl" or homes.intersection(_WHOLE)
-        known = known or (module == "numpy" and _is_plain_numpy(name))
+        of_numpy = getattr(np, name, None) if module == "numpy" else None
+        known = known or isinstance(of_numpy, np.ufunc)
+        known = known or (isinstance(of_numpy, type) and issubclass(of_numpy, np.generic))
         inner = [n for n in names[1:] if n.startswith("_")]
         shut = _OUT in homes or inner or {*names}.intersection(_NEVER)
         if (shut or not known) and not homes.intersection(trusted):
