@@ -1,9 +1,8 @@
 """Expectations over a scalar f ~ N(mean, sd²) of functions that may be much narrower than sd.
 
-Fixed nodes are cheap, and exact for functions that are smooth on the scale of sd. A likelihood can
-also be a peak, a step or a cusp between two nodes. A second rule with other nodes shows that: where
-the two differ, nodes are placed by the function itself. Panels of a Gauss-Legendre rule then shrink
-geometrically towards the peak, the steepest place and the mode of the integrand.
+Fixed nodes are cheap, and exact for functions that are smooth on the scale of sd. Where a second
+rule differs, there is a peak, a step or a cusp between nodes: panels of a Gauss-Legendre rule then
+shrink geometrically towards the peak, the steepest place and the mode of the integrand.
 """
 
 from __future__ import annotations
@@ -23,22 +22,19 @@ from jaxtyping import Array, Float
 Function = Callable[[Array], Array]
 """A function of f, [..., N] -> [..., N], row by row."""
 
+# In sd. Their even number keeps them off the mean, where the gradient of NumPyro's logits is wrong.
 TRAPEZOID = np.linspace(-8, 8, 160)
-"""Nodes a tenth of a standard deviation apart. Their even number keeps them off the mean, where the
-gradient of NumPyro's logits is wrong."""
 _WIDE = 0.4 * (np.arange(240) - 119.5)  # for moments, in sd
 _LEGENDRE = np.polynomial.legendre.leggauss(6)
-_FAR = 1e5
+_FAR, _ZOOMS = 1e5, 11
 _SEARCH = _FAR * np.sinh(12 * np.linspace(-1, 1, 90)) / np.sinh(12)  # where searches start, in sd
 _LINKS = np.sinh(9 * np.linspace(-1, 1, 34)) / 8  # and in f: links bend near 0, on a scale of 1
 _CENTRAL = np.array([-8.0, -5.0, -3.0, -1.5, 0.0, 1.5, 3.0, 5.0, 8.0])  # ends of panels for N(0, 1)
 _SHRINKING = 8.0 * 6.0 ** -np.arange(10)  # distances of panels' ends from a centre, down to 8e-7
-_ZOOMS = 11
 _ROUGH, _FALL = 2.0, 6.0  # nats
 _SMALL = 3e-5  # an error in nats that does not matter
-_HERMITE_TOLERANCE = 3e-5  # largest difference of two Gauss-Hermite rules that keeps the cheap one
-# The same for every second and every third of the dense nodes. For kinks the error of all nodes is
-# a third and an eighth of these differences. For smooth functions it is far less.
+# Largest differences that keep rules of every second and every third of the dense nodes. For kinks
+# the error of all nodes is a third and an eighth of these, for smooth functions far less.
 _DENSE_TOLERANCES = {2: 1e-3, 3: 1e-2}
 _LOG_TOLERANCES = {2: 1e-4, 3: 1e-3}  # and for log p, which can have a narrow dip
 
@@ -110,7 +106,7 @@ def expectation(
     further, weights = hermite(num_nodes + 7, sd)
     terms, known, check = _terms(log_p, mean, sd, x, further)
     first, second = _weighted_sum(w, terms), _weighted_sum(weights, check)
-    near = jnp.abs(first - second) <= _HERMITE_TOLERANCE * jnp.maximum(1.0, jnp.abs(second))
+    near = jnp.abs(first - second) <= _SMALL * jnp.maximum(1.0, jnp.abs(second))
     good = lax.stop_gradient(known & near & ~_peak_at_link(log_p, check, jnp.inf, mean, sd))
 
     def denser(mean: Array, sd: Array) -> Array:
@@ -148,8 +144,9 @@ def far_expectation(
     """Return E[function(f)], [N, ...], of a function that may grow as fast as exp(f).
 
     E[exp(f)] is made sd standard deviations above the mean. Where the function overflows, its log
-    is continued as a straight line. `value` is the expectation by the dense nodes, where the
-    function has the `terms` [Q, N, ...]; it is kept where the outermost nodes do not count.
+    is continued as a straight line; where it is not finite at once, within 4 sd, nor is the result.
+    `value` is the expectation by the dense nodes, with the function's `terms` [Q, N, ...]; it is
+    kept where the outermost nodes do not count.
     """
     weight = np.exp(-0.5 * TRAPEZOID**2)
     weights = jnp.asarray(weight / weight.sum(), terms.dtype)
@@ -166,16 +163,20 @@ def far_expectation(
         place = jnp.arange(len(u)).reshape((-1,) + (1,) * (values.ndim - 1))
         last = jnp.max(jnp.where(known, place, 1), axis=0)
         first = jnp.min(jnp.where(known, place, len(u) - 2), axis=0)
-        rise, fall = (
-            _at(logs, i) - _at(logs, j) for i, j in ((last, last - 1), (first, first + 1))
-        )
+        ends = (last, last - 1, last + 1), (first, first + 1, first - 1)
+        rise, fall = (_at(logs, i) - _at(logs, j) for i, j, _ in ends)
         beyond = jnp.where(place > last, _at(logs, last) + (place - last) * rise, -1e30)
         beyond = jnp.where(place < first, _at(logs, first) + (first - place) * fall, beyond)
         log_weights = -0.5 * jnp.square(u) + np.log(0.4 / np.sqrt(2 * np.pi))
         log_terms = jnp.where(known, logs, beyond) + log_weights.reshape(place.shape)
         signs = jnp.where(jnp.isnan(values), 1.0, jnp.sign(values))
         log_size, sign = logsumexp(log_terms, axis=0, b=signs, return_sign=True)
-        return jnp.where(jnp.any(known, axis=0), sign * jnp.exp(log_size), values[len(u) // 2])
+        found = jnp.where(jnp.any(known, axis=0), sign * jnp.exp(log_size), values[len(u) // 2])
+        most = 0.5 * np.log(np.finfo(sd.dtype).max)
+        for (i, _, j), slope in zip(ends, (rise, fall), strict=True):
+            at_once = ~_at(known, j) & (_at(logs, i) + 2 * jnp.maximum(slope, 0) < most)
+            found = jnp.where(at_once & (jnp.abs(u[j]) <= 4), _at(values, j), found)
+        return found
 
     return _choose(value, good, wide, mean, sd)
 
@@ -183,8 +184,7 @@ def far_expectation(
 def hermite(num: int, like: Array) -> tuple[Array, Array]:
     """Return places in standard deviations and weights, [num, 1], of a Gauss-Hermite rule."""
     x, w = np.polynomial.hermite_e.hermegauss(num)
-    x, w = (jnp.asarray(a, like.dtype)[:, None] for a in (x, w / w.sum()))
-    return x, w
+    return jnp.asarray(x[:, None], like.dtype), jnp.asarray((w / w.sum())[:, None], like.dtype)
 
 
 def _nodes(mean: Array, sd: Array, u: Array) -> Array:

@@ -396,3 +396,22 @@ def test_moments_of_entries_that_share_latents_are_means_over_draws():
             np.testing.assert_array_equal(found[:, 0], drawn[:, 0])
             assert (found[:, 1] != drawn[:, 1]).all()
         assert (y.roughness[:, 1] == 0).all()
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e5])
+def test_entries_are_found_to_share_latents_behind_a_factor_of_0_or_an_offset(offset):
+    f, mix = Marginals(jnp.zeros((2, 2)), jnp.ones((2, 2))), jnp.array([[1.0, 0.4], [0.4, 1.0]])
+    product = lambda f: jnp.stack([f[:, 0] * f[:, 1], f[:, 1]], axis=1)  # noqa: E731
+    for function, var in ((lambda f: offset + f @ mix, 1.16), (product, [1.0, 1.0])):
+        likelihood = lambda f, of=function: dist.Normal(of(f), 0.1).to_event(1)  # noqa: E731
+        with handlers.seed(rng_seed=0):
+            y = dgp.observe(f, likelihood, num_draws=5000).predictive()
+        np.testing.assert_allclose(y.variance - 0.01, np.resize(var, (2, 2)), rtol=0.15)
+
+
+def test_moments_that_numpyro_lacks_or_that_are_infinite_for_some_f():
+    f = Marginals(jnp.ones((1, 1)), jnp.full((1, 1), 0.25))
+    assert np.isinf(moments(f, lambda f: dist.Pareto(0.5, jnp.exp(f)))[0])  # where exp(f) <= 1
+    assert not np.isfinite(moments(f, lambda f: dist.StudentT(jnp.exp(f), 0.0, 1.0))[1])
+    with pytest.raises(NotImplementedError, match="an angle"):
+        moments(f, lambda f: dist.VonMises(f, 1.0))
