@@ -137,16 +137,19 @@ def distribution_function(mixtures: Mixture, y: Array, classes: int | None = Non
         values = probabilities(mixtures, classes)
         counted = jnp.where(jnp.arange(classes) <= y[..., None], values, 0.0).sum(axis=-1)
         return jnp.clip(counted, 0.0, 1.0)
-    is_discrete = bool(support.is_discrete)
-    starts_at_zero = is_discrete or support in _AT_LEAST_ZERO
-    inside = jnp.maximum(jnp.floor(y) if is_discrete else y, 0.0) if starts_at_zero else y
+    starts_at_zero = _starts_at_zero(support)
+    inside = jnp.floor(y) if support.is_discrete else y
+    inside = jnp.maximum(inside, 0.0) if starts_at_zero else inside
     if support is constraints.unit_interval:
         inside = jnp.minimum(inside, 1.0)
     p = jax.vmap(lambda m: m.cdf(inside))(mixtures).mean(axis=0)
     return jnp.where(y < 0, 0.0, p) if starts_at_zero else p
 
 
-_AT_LEAST_ZERO = (constraints.positive, constraints.nonnegative, constraints.unit_interval)
+def _starts_at_zero(support: Any) -> bool:
+    low = getattr(support, "lower_bound", None)  # an array, for example, of DiscreteUniform
+    reals = (constraints.positive, constraints.nonnegative, constraints.unit_interval)
+    return support in reals or (bool(support.is_discrete) and isinstance(low, int) and low == 0)
 
 
 def num_classes(mixtures: Mixture) -> int | None:
@@ -248,12 +251,10 @@ def _search(mixtures: Mixture, levels: Array, centre_var: Array) -> Array:
     guess = centre + sd * ndtri(level)  # exact for a Gaussian
     discrete = bool(support.is_discrete)
     low = jnp.full_like(guess, -1.0 if discrete else 0.0)
-    if support in (constraints.positive, constraints.nonnegative) or (
-        discrete and getattr(support, "lower_bound", None) == 0
-    ):
-        ends = low, jnp.maximum(guess, 0) + sd + 1
-    elif support in (constraints.unit_interval, constraints.boolean):
+    if support in (constraints.unit_interval, constraints.boolean):
         ends = low, jnp.ones_like(guess)
+    elif _starts_at_zero(support):
+        ends = low, jnp.maximum(guess, 0) + sd + 1
     elif discrete or support.event_dim:
         raise NotImplementedError(support)
     else:  # the ends of a support may differ by row; beyond them the cdf is 0 or 1

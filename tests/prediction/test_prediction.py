@@ -181,6 +181,8 @@ def test_distribution_functions_of_counts_and_classes():
     p1 = np.exp(counts.log_prob(np.ones(N, int)))
     np.testing.assert_allclose(below, p0 + p1, rtol=1e-3)
     assert (counts.cdf(-1.0) == 0).all()
+    below_0 = one(lambda f: dist.DiscreteUniform(jnp.full(f.shape, -3), jnp.full(f.shape, 3)))
+    np.testing.assert_allclose(below_0.cdf(-1.5), 2 / 7, rtol=1e-5)
     classes = one(dgp.BernoulliProbit)
     np.testing.assert_allclose(classes.cdf(0), classes.probabilities[:, 0], rtol=1e-3)
 

@@ -21,7 +21,9 @@ class GuideOnBase(LayerGuide):
 
     def __init__(self, model: Model, base: LayerGuide, wanted: str) -> None:
         if not isinstance(base, TransportGuide):
-            raise ValueError(f"{type(self).__name__}: base is {base!r}, wanted {wanted}")
+            raise ValueError(
+                f"{type(self).__name__}: base is a {type(base).__name__}, wanted {wanted}"
+            )
         super().__init__(model, rest=base.rest)
         self.base = base
 

@@ -37,13 +37,19 @@ def _recorded(maker: Callable[..., Any]) -> Callable[..., Any]:
     """Return the maker of an optimiser, which records its calls and makes equal ones once."""
 
     @lru_cache(maxsize=64)
-    @wraps(maker)
     def make(*args: Any, **kwargs: Any) -> _RecordedOptimizer:
         found = _RecordedOptimizer(*optax.with_extra_args_support(maker(*args, **kwargs)))
-        found.call = make, args, kwargs
+        found.call = checked, args, kwargs
         return found
 
-    return make
+    @wraps(maker)
+    def checked(learning_rate: Any, steps: Any, *args: Any, **kwargs: Any) -> _RecordedOptimizer:
+        check_positive(maker.__name__, "learning_rate", learning_rate)
+        check_count(maker.__name__, "steps", steps)
+        options = {n: a.item() if getattr(a, "ndim", None) == 0 else a for n, a in kwargs.items()}
+        return make(float(learning_rate), int(steps), *args, **options)
+
+    return checked
 
 
 def _is_period(name: str) -> bool:
