@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -21,7 +20,7 @@ from dgp_ppl.kernels import Matern12
 from dgp_ppl.likelihoods import observe
 from dgp_ppl.linalg import factorise
 from dgp_ppl.linalg._products import matmul
-from dgp_ppl.models._stack import KernelMaker, Propagate, takes_variance
+from dgp_ppl.models._stack import KernelMaker, Propagate, makes_kernel, takes_variance
 
 _AT_ONCE = 128  # rows whose neighbours are found together
 
@@ -157,7 +156,11 @@ def local(name: str, near: NearRows, kernel: KernelMaker = Matern12.learned) -> 
     """
     check_kind("local", "near", near, NearRows, "NearRows(x, y) of the training rows")
     check_kind("local", "name", name, str, "a prefix such as 'g'")
-    check_kind("local", "kernel", kernel, Callable, "what makes it, such as Matern12.learned")
+    if not makes_kernel(kernel):
+        what = type(kernel).__name__
+        raise TypeError(
+            f"local: kernel is a {what}, wanted what makes it, such as Matern12.learned"
+        )
     options: dict[str, Any] = {"variance": _SHARE} if takes_variance(kernel) else {}
     made = kernel(name, near.x.shape[1], **options)
     if not hasattr(made, "lengthscale"):

@@ -13,6 +13,7 @@ import numpyro
 import numpyro.distributions as dist
 from jax.typing import ArrayLike
 from jaxtyping import Array
+from numpyro.distributions import Distribution
 
 from dgp_ppl import means
 from dgp_ppl._checks import check_count, check_flags
@@ -53,7 +54,7 @@ def make_stack(
     check_flags(model, skip=skip)
     makers: list[Any] = [*kernel] if isinstance(kernel, list | tuple) else [kernel] * len(z)
     for maker in makers:
-        if not _makes_kernel(maker):
+        if not makes_kernel(maker):
             raise TypeError(
                 f"{model}: kernel is {maker!r}, wanted a function of a name and a number of "
                 "inputs, such as kernels.Matern52.learned or lambda name, dim: kernel"
@@ -135,9 +136,9 @@ def shares_kernel(
     return not separable or costly
 
 
-def _makes_kernel(maker: Any) -> bool:
+def makes_kernel(maker: Any) -> bool:
     """Return whether this can be called with a name and a number of inputs."""
-    if not callable(maker) or isinstance(maker, type | Kernel | PerOutput):
+    if not callable(maker) or isinstance(maker, type | Kernel | PerOutput | Distribution):
         return False
     try:
         inspect.signature(maker).bind("l1", 1)

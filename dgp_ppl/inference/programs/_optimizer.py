@@ -12,6 +12,7 @@ import optax
 from jaxtyping import Array
 
 from dgp_ppl._checks import check_count, check_positive
+from dgp_ppl._errors import one_line
 from dgp_ppl._typing import Params
 from dgp_ppl.inference.programs._natural import gaussian_pairs, natural_gradient
 
@@ -47,7 +48,11 @@ def _recorded(maker: Callable[..., Any]) -> Callable[..., Any]:
         check_positive(maker.__name__, "learning_rate", learning_rate)
         check_count(maker.__name__, "steps", steps)
         options = {n: a.item() if getattr(a, "ndim", None) == 0 else a for n, a in kwargs.items()}
-        return make(float(learning_rate), int(steps), *args, **options)
+        try:
+            return make(float(learning_rate), int(steps), *args, **options)
+        except (OverflowError, TypeError, ValueError) as error:
+            why = f"{maker.__name__}: {one_line(error)}"
+            raise TypeError(f"{why}; wanted numbers and frozensets of names") from error
 
     return checked
 
