@@ -75,8 +75,9 @@ def check_fit(
         p = dgp.predict(key, model, guide, fit, x_test, z=z)
         print(dgp.check_fit(fit, key, model, guide, x, y, z=z, test=(p, y_test)))
 
-    It looks at 500 training rows. Limits are rules of thumb. "look" may be right, such as for a
-    hidden layer that the data do not need; "bad" seldom is. No table proves a fit.
+    It looks at 500 training rows, and at all where a keyword argument has as many. Limits are rules
+    of thumb. "look" may be right, such as for a hidden layer that the data do not need; "bad"
+    seldom is. No table proves a fit.
 
     Args:
         fit: the fit's result, or its params alone.
@@ -133,18 +134,18 @@ def check_fit(
     if isinstance(posterior_samples, Chains):
         lines += chain_lines(posterior_samples)
     # A keyword argument of as many rows may belong to the rows.
-    whole = any(np.shape(a)[:1] == (len(args[0]),) for a in kwargs.values())
+    whole = any(getattr(a, "shape", ())[:1] == (len(args[0]),) for a in kwargs.values())
     rows = np.arange(len(args[0])) if whole else _some(len(args[0]))
     by_row = [np.shape(a)[:1] == (len(args[0]),) for a in args]
     seen = [np.asarray(a)[rows] if r else a for a, r in zip(args, by_row, strict=True)]
     y: Any = seen[place]
-    after = dict(zip(names[place + 1 :], seen[place + 1 :], strict=False)) if "y" in names else {}
-    before = seen[:place] if "y" in names else [*seen[:place], *seen[place + 1 :]]
+    after = seen[place + 1 :]
+    given = [*seen[:place], *([None] if after and "y" in names else []), *after]
     # A prediction of as many rows and passes shares the compiled program.
     size = test and getattr(test[0], "members", test)[0]
     shared = {"num_samples": size.num_samples, "chunk_size": size.chunk_size} if size else {}
-    options: Any = {**shared, **after, **kwargs}
-    p = predict(key, model, guide, fit, *before, posterior_samples=posterior_samples, **options)
+    options: Any = {**shared, **kwargs}
+    p = predict(key, model, guide, fit, *given, posterior_samples=posterior_samples, **options)
     draws = {n: a[-1] for n, a in p.draws.items()}
     layers, noise = mean_pass(p.forward_pass, p.key, draws, p.params, p.data, p.x)
     moments = _moments(p)

@@ -291,3 +291,10 @@ def test_targets_that_are_not_second_or_censored():
     plain = lines(models.svgp, X, Y)
     assert lines(moved, X, X[:, 0], Y) == plain
     assert "outliers" in plain.keys() - lines(censored, X, Y, Y > 0).keys()
+
+
+def test_layers_of_other_numbers_of_inducing_inputs():
+    guide, z = dgp.MeanField(models.deep_gp), (np.repeat(Z, 2, axis=1), Z[:4])
+    call = (KEY, models.deep_gp, guide, np.repeat(X, 2, axis=1), Y)
+    fit = dgp.fit(*call, z=z, steps=1, progress=False)
+    assert "spread of z" in verdicts(dgp.check_fit(fit, *call, z=z).lines)
