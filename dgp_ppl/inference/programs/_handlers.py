@@ -92,8 +92,12 @@ def shared_sites(model: Model, call: Call, site: str | None = None) -> frozenset
     x: Any = call.args[0] if call.args else None
     made = {n: [a for a in s["arrays"] if a is not None] for n, s in sites.items() if "arrays" in s}
     rows = {n for n, arrays in made.items() if any(a is x for a in arrays)}
-    if not rows and np.ndim(x):
-        rows = {n for n, arrays in made.items() if any(len(a) == np.shape(x)[0] for a in arrays)}
+    if not rows and site is None and np.ndim(x):
+        # Groups have an argument of their own as their data.
+        others = [*call.args[1:], *call.kwargs.values()]
+        moved = {n: a[0] for n, a in made.items() if a and not any(a[0] is b for b in others)}
+        rows = {n for n, a in moved.items() if len(a) == np.shape(x)[0]}
+        rows = rows if len(rows) == 1 else set()
     samples = {n: s for n, s in sites.items() if s["type"] == "sample"}
     plates = {n: {frame.name for frame in s["cond_indep_stack"]} for n, s in samples.items()}
     known = bool(rows)
