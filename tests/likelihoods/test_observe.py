@@ -415,3 +415,7 @@ def test_moments_that_numpyro_lacks_or_that_are_infinite_for_some_f():
     assert not np.isfinite(moments(f, lambda f: dist.StudentT(jnp.exp(f), 0.0, 1.0))[1])
     with pytest.raises(NotImplementedError, match="an angle"):
         moments(f, lambda f: dist.VonMises(f, 1.0))
+    # Of float32, 2 + exp(f) is 2 from -16 on, where the variance 1 + 2 exp(-f) is infinite.
+    f = Marginals(jnp.full((1, 1), -4.0), jnp.full((1, 1), 3.2**2))
+    found = moments(f, lambda f: dist.StudentT(2 + jnp.exp(f), 0.0, 1.0))[1]
+    np.testing.assert_allclose(found, 1 + 2 * np.exp(4 + 3.2**2 / 2), rtol=1e-2)
