@@ -97,7 +97,7 @@ def sgpr(
     Source: Titsias (2009), eq. 9.
     """
     start_value("sgpr: noise", noise, (), constraints.positive)
-    sparse, scale = _layer(z, kernel, noise)
+    sparse, scale = _layer("sgpr", z, kernel, noise)
     y = None if y is None else as_array("sgpr", "y", y)
     numpyro.sample("y", CollapsedNormal(*_projection("sgpr", sparse, x), scale), obs=y)
 
@@ -133,7 +133,7 @@ def optimal_inducing(
     if "l1.z" not in params:
         raise missing_params("optimal_inducing", ["l1.z"], params)
     with TRACING, GivenParams(None, params, "optimal_inducing"):
-        sparse, noise = _layer(params["l1.z"], kernel, 1.0)
+        sparse, noise = _layer("optimal_inducing", params["l1.z"], kernel, 1.0)
     y = check_inputs("optimal_inducing", y, "y")
     A = _projection("optimal_inducing", sparse, check_inputs("optimal_inducing", x))[0] / noise
     if jnp.shape(y) != A.shape[1:]:
@@ -146,11 +146,13 @@ def optimal_inducing(
     return {**params, "l1.v.loc": loc[:, None], "l1.v.scale_tril": scale_tril[None]}
 
 
-def _layer(z: InducingInputs, kernel: KernelMaker, noise: float) -> tuple[Sparse, Any]:
+def _layer(caller: str, z: InducingInputs, kernel: KernelMaker, noise: float) -> tuple[Sparse, Any]:
     """Make the sparse GP ``l1`` and the standard deviation ``noise``, with their params."""
-    z = as_float(check_inputs("sgpr", z, "z"))
+    z = as_float(check_inputs(caller, z, "z"))
     if z.ndim != 2 or not z.shape[0]:
-        raise ValueError(f"sgpr: z has shape {z.shape}, wanted [M, D] with M >= 1; see z[:, None]")
+        raise ValueError(
+            f"{caller}: z has shape {z.shape}, wanted [M, D] with M >= 1; see z[:, None]"
+        )
     inducing: Any = numpyro.param("l1.z", z)
     sparse = Sparse.build(kernel("l1", z.shape[-1]), inducing, 1)
     return sparse, numpyro.param("noise", noise, constraint=constraints.positive)

@@ -67,7 +67,7 @@ def plain(axis: Any) -> None:
 
 def finish(figure: Any, title: str = "", legend_of: Any = (), columns: int = 4) -> Any:
     """Add the title, and a legend of `legend_of` below, of at most so many `columns`."""
-    check_kind("plots", "title", title, str, "a text")
+    check_kind("plots", "title", title, str | None, "a text")
     if title:
         figure.suptitle(title)
     entries: dict[str, Any] = {}

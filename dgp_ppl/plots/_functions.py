@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from dgp_ppl._checks import check_positive, short_list
+from dgp_ppl._checks import as_array, check_positive, short_list
 from dgp_ppl.plots._figure import (
     COLORS,
     array,
@@ -52,8 +52,8 @@ def function_bands(
         ValueError: if there is no method, a method lacks an array, or an array has another length.
     """
     caller = "function_bands"
-    grid, x = (array(caller, n, a, [None]) for n, a in (("grid", grid), ("x", x)))
-    y = array(caller, "y", y, x.shape)
+    grid = array(caller, "grid", grid, [None])
+    x, y = (np.ravel(as_array(caller, n, a)) for n, a in (("x", x), ("y", y)))
     not_empty(caller, "bands", bands)
     for name, band in bands.items():
         if missing := {"mean", "lower", "upper", "draws"} - band.keys():
