@@ -172,9 +172,7 @@ def far_expectation(
         signs = jnp.where(jnp.isnan(values), 1.0, jnp.sign(values))
         log_size, sign = logsumexp(log_terms, axis=0, b=signs, return_sign=True)
         found = jnp.where(jnp.any(known, axis=0), sign * jnp.exp(log_size), values[len(u) // 2])
-        most = -2 - np.log(
-            np.finfo(sd.dtype).eps
-        )  # beyond it rounding makes poles, as of 2 + exp(f)
+        most = -2 - np.log(np.finfo(sd.dtype).eps)  # beyond it rounding makes poles
         for (i, _, j), slope in zip(ends, (rise, fall), strict=True):
             at_once = ~_at(known, j) & (_at(logs, i) + 2 * jnp.maximum(slope, 0) < most)
             found = jnp.where(at_once & (jnp.abs(u[j]) <= 4), _at(values, j), found)

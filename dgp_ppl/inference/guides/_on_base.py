@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from jaxtyping import Array
 
+from dgp_ppl._errors import one_line
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Model, Values
 from dgp_ppl.inference.guides._base import LayerGuide, TransportGuide
@@ -22,7 +23,7 @@ class GuideOnBase(LayerGuide):
     def __init__(self, model: Model, base: LayerGuide, wanted: str) -> None:
         if not isinstance(base, TransportGuide):
             raise ValueError(
-                f"{type(self).__name__}: base is a {type(base).__name__}, wanted {wanted}"
+                f"{type(self).__name__}: base is {one_line(repr(base))}, wanted {wanted}"
             )
         super().__init__(model, rest=base.rest)
         self.base = base
