@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax import lax
@@ -104,8 +105,8 @@ def diff_gp(
         )
     check_choice("diff_gp", "flow", flow, ("marginal", "sampled"))
     check_count("diff_gp", "flow_steps", flow_steps)
-    if not horizon >= 0:
-        raise ValueError(f"diff_gp: horizon is {horizon}, wanted at least 0")
+    if not isinstance(horizon, int | float | np.number | AnyArray) or not horizon >= 0:
+        raise ValueError(f"diff_gp: horizon is {horizon!r}, wanted at least 0")
     share = z_time is not None or shares_kernel(
         "diff_gp", flow_kernel, z_flow, share_kernel, "flow_kernel"
     )

@@ -83,6 +83,7 @@ def tune_local(
     """
     check_key("tune_local", key)
     check_kind("tune_local", "near", near, NearRows, "NearRows(x, y) of the training rows")
+    check_kind("tune_local", "noise_name", noise_name, str, "the param of the noise's sd")
     found = dict(params_of("tune_local", params))
     free = {n: found[n] for n in found if n.startswith(f"{name}.")}
     if f"{name}.lengthscale" not in free or noise_name not in found:
