@@ -21,7 +21,7 @@ from jax.tree_util import Partial
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Real
 
-from dgp_ppl._checks import check_count
+from dgp_ppl._checks import check_count, check_kind
 from dgp_ppl._typing import AnyArray, Inputs, OtherInputs, PRNGKey
 from dgp_ppl.kernels._scaled import start_value
 
@@ -199,6 +199,7 @@ def evaluated(kernel: Any, x: AnyArray, z: AnyArray | None = None) -> Array:
     """Return k(x, z), [N, M], or the diagonal of k(x, x), [N]; a ValueError for other shapes."""
     if isinstance(kernel, PerOutput):
         return kernel(x, z)
+    check_kind("kernel", "x", x, AnyArray, "an array [N, D]")
     kernel = kernel.func if isinstance(kernel, Partial) else kernel  # a function, or without arrays
     wanted = (len(x),) if z is None else (len(x), len(z))
     found = jnp.asarray(getattr(kernel, "diag", kernel)(x) if z is None else kernel(x, z))

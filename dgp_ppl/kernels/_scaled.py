@@ -13,7 +13,7 @@ from jaxtyping import Array
 from numpyro.distributions import constraints
 
 from dgp_ppl._checks import as_array, check_kind, check_value
-from dgp_ppl._typing import Inputs
+from dgp_ppl._typing import AnyArray, Inputs
 
 _BY_INPUT = ("lengthscale", "period")
 
@@ -29,6 +29,7 @@ class Scaled(eqx.Module):
             check_value(f"{kind}: {name}", value, constraints.positive, edge=edge)
 
     def _check_width(self, x: Inputs) -> None:
+        check_kind(type(self).__name__, "x", x, AnyArray, "an array [N, D]")
         for name, value in vars(self).items():
             shape, by_input = jnp.shape(value), name in _BY_INPUT
             if shape not in ((), (1,)) and not (by_input and shape == x.shape[-1:]):
