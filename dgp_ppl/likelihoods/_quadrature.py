@@ -22,8 +22,7 @@ from jaxtyping import Array, Float
 Function = Callable[[Array], Array]
 """A function of f, [..., N] -> [..., N], row by row."""
 
-# In sd. Their even number keeps them off the mean, where the gradient of NumPyro's logits is wrong.
-TRAPEZOID = np.linspace(-8, 8, 160)
+TRAPEZOID = np.linspace(-8, 8, 160)  # not at the mean, where NumPyro's logits' gradient is wrong
 _WIDE = 0.4 * (np.arange(240) - 119.5)  # for moments, in sd
 _LEGENDRE = np.polynomial.legendre.leggauss(6)
 _FAR, _ZOOMS = 1e5, 11
@@ -31,10 +30,8 @@ _SEARCH = _FAR * np.sinh(12 * np.linspace(-1, 1, 90)) / np.sinh(12)  # where sea
 _LINKS = np.sinh(9 * np.linspace(-1, 1, 34)) / 8  # and in f: links bend near 0, on a scale of 1
 _CENTRAL = np.array([-8.0, -5.0, -3.0, -1.5, 0.0, 1.5, 3.0, 5.0, 8.0])  # ends of panels for N(0, 1)
 _SHRINKING = 8.0 * 6.0 ** -np.arange(10)  # distances of panels' ends from a centre, down to 8e-7
-_ROUGH, _FALL = 2.0, 6.0  # nats
-_SMALL = 3e-5  # an error in nats that does not matter
-# Largest differences that keep rules of every second and every third of the dense nodes. For kinks
-# the error of all nodes is a third and an eighth of these, for smooth functions far less.
+_ROUGH, _FALL, _SMALL = 2.0, 6.0, 3e-5  # nats; the last is an error that does not matter
+# Of every second and third dense node. For kinks all nodes have a third and an eighth of the error.
 _DENSE_TOLERANCES = {2: 1e-3, 3: 1e-2}
 _LOG_TOLERANCES = {2: 1e-4, 3: 1e-3}  # and for log p, which can have a narrow dip
 
@@ -143,10 +140,9 @@ def far_expectation(
 ) -> Array:
     """Return E[function(f)], [N, ...], of a function that may grow as fast as exp(f).
 
-    E[exp(f)] is made sd standard deviations above the mean. Where the function overflows, its log
-    is continued as a straight line; where it is not finite at once, within 4 sd, nor is the result.
-    `value` is the expectation by the dense nodes, with the function's `terms` [Q, N, ...]; it is
-    kept where the outermost nodes do not count.
+    E[exp(f)] is made sd above the mean. Where it overflows, its log goes on as a straight line; if
+    it is not finite at once, within 4 sd, nor is the result. `value` by the dense nodes, with the
+    `terms` [Q, N, ...], is kept where the outermost nodes do not count.
     """
     weight = np.exp(-0.5 * TRAPEZOID**2)
     weights = jnp.asarray(weight / weight.sum(), terms.dtype)
@@ -172,9 +168,13 @@ def far_expectation(
         signs = jnp.where(jnp.isnan(values), 1.0, jnp.sign(values))
         log_size, sign = logsumexp(log_terms, axis=0, b=signs, return_sign=True)
         found = jnp.where(jnp.any(known, axis=0), sign * jnp.exp(log_size), values[len(u) // 2])
-        most = -2 - np.log(np.finfo(sd.dtype).eps)  # beyond it rounding makes poles
-        for (i, _, j), slope in zip(ends, (rise, fall), strict=True):
-            at_once = ~_at(known, j) & (_at(logs, i) + 2 * jnp.maximum(slope, 0) < most)
+        most = 0.5 * np.log(np.finfo(sd.dtype).max)
+        for (i, k, j), slope in zip(ends, (rise, fall), strict=True):
+            inner = [_at(logs, jnp.clip(i + 2 * n * (k - i), 0, len(u) - 1)) for n in (1, 2, 3)]
+            growth, before = inner[0] - inner[1], inner[1] - inner[2]
+            # Exponential growth ends at a pole that rounding makes, as of 2 + exp(f).
+            line = (growth > 0.1) & (jnp.abs(growth - before) <= 0.05 * (1 + jnp.abs(before)))
+            at_once = ~_at(known, j) & ~line & (_at(logs, i) + 2 * jnp.maximum(slope, 0) < most)
             found = jnp.where(at_once & (jnp.abs(u[j]) <= 4), _at(values, j), found)
         return found
 
