@@ -135,7 +135,7 @@ def grouped(x, group, y=None, t=None, other=None, other_y=None, *, z, taken=Fals
     f = dgp.gp("f", kernels.Matern32(1.0, 1.0), z)
     with dgp.minibatch(t, name="groups") if taken else numpyro.plate("groups", 3):
         u = numpyro.sample("u", dist.Normal(0.0, 4.0))
-        q = dist.Normal(u, 0.1) if taken or shift is None else dgp.observe(f(z) + u, _normal)
+        q = dist.Normal(u, 0.1) if shift is None else dgp.observe(f(z) + u, _normal)
         numpyro.sample("t", q, obs=t)
 
     def observed(name, x, y):
@@ -175,3 +175,20 @@ def test_only_latents_of_the_predicted_rows_are_new(rows, site, taken):
     for shift in (None, 0.0):
         y = Predictive(model, num_samples=400)(KEY, *args, shift=shift, **options)[site]
         np.testing.assert_allclose(y.mean(0), truth[group[:rows]], atol=1.0)
+
+
+def test_latents_of_another_plate_of_the_moved_rows_are_new():
+    def model(x, y=None, other=None, *, z):
+        f, x = dgp.gp("f", kernels.Matern32(1.0, 1.0), z), x / 2
+        with dgp.minibatch(x, y, name="first") as (own, y):
+            e = numpyro.sample("e", dist.Normal(0.0, 2.0))
+            numpyro.sample("y", dgp.observe(f(own) + e, _normal), obs=y)
+        with dgp.minibatch(x, other, name="second") as (own, other):
+            numpyro.sample("other", dgp.observe(f(own) + e, _normal), obs=other)
+
+    guide = dgp.MeanField(model)
+    params = start(model, guide, X[:6], Y[:6], Y[:6], z=X[:3]) | {"e_auto_loc": jnp.full(6, 1e3)}
+    options = {"z": X[:3], "num_samples": 50, "site": "other"}
+    for rows in (4, 6):
+        p = dgp.predict(KEY, model, guide, params, X[:rows], **options)
+        assert (np.abs(p.mean) < 5).all()

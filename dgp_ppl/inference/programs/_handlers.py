@@ -6,7 +6,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import numpyro.distributions as dist
 from jax import random
 from numpyro import handlers
@@ -83,29 +82,24 @@ def data_plates(trace: dict[str, Any]) -> set[str]:
 def shared_sites(model: Model, call: Call, site: str | None = None) -> frozenset[str]:
     """Return the sites that all rows share, where x, the first argument, has new rows for a `site`.
 
-    Rows are in the plates of this site, and in those of `minibatch` that take the rows of x; if the
-    model moves x first, in those of as many rows. Data in another plate, such as measurements of
-    groups, do not make a row of it. Without a site, rows are in the plates of any `observe`; if x
-    is in a `minibatch`, only those of `minibatch` count.
+    Rows are in the plates of this site, and in those of `minibatch` that take the same x, moved or
+    not. Data in another plate, such as measurements of groups, do not make a row of it. Without a
+    site, it is any `observe` without data; if it has a `minibatch`, other plates do not count.
     """
     sites = survey(model, call)
     x: Any = call.args[0] if call.args else None
+    others = [*call.args[1:], *call.kwargs.values()]
     made = {n: [a for a in s["arrays"] if a is not None] for n, s in sites.items() if "arrays" in s}
-    rows = {n for n, arrays in made.items() if any(a is x for a in arrays)}
-    if not rows and site is None and np.ndim(x):
-        # Groups have an argument of their own as their data.
-        others = [*call.args[1:], *call.kwargs.values()]
-        moved = {n: a[0] for n, a in made.items() if a and not any(a[0] is b for b in others)}
-        rows = {n for n, a in moved.items() if len(a) == np.shape(x)[0]}
-        rows = rows if len(rows) == 1 else set()
     samples = {n: s for n, s in sites.items() if s["type"] == "sample"}
     plates = {n: {frame.name for frame in s["cond_indep_stack"]} for n, s in samples.items()}
-    known = bool(rows)
-    for name, found in samples.items():
-        if name == site:
-            rows |= plates[name]
-        elif site is None and as_observed(found["fn"]) is not None:
-            rows |= plates[name] & made.keys() if known else plates[name]
+    found = {n for n, s in samples.items() if as_observed(s["fn"]) is not None}
+    found = {n for n in found if not samples[n]["is_observed"]} or found
+    found = found if site is None else {site} & plates.keys()
+    rows = {plate for n in found for plate in plates[n]}
+    held = [a for n in rows & made.keys() for a in made[n] if not any(a is b for b in others)]
+    if held and site is None:
+        rows = {n for n in rows & made.keys() if made[n]}
+    rows |= {n for n, own in made.items() if any(a is b for a in own for b in (*held, x))}
     return frozenset(n for n, own in plates.items() if not own & rows)
 
 
