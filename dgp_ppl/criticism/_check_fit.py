@@ -134,13 +134,14 @@ def check_fit(
     if isinstance(posterior_samples, Chains):
         lines += chain_lines(posterior_samples)
     # A keyword argument of as many rows may belong to the rows.
-    whole = any(getattr(a, "shape", ())[:1] == (len(args[0]),) for a in kwargs.values())
+    sized = [a for a in kwargs.values() if isinstance(a, list) or np.ndim(a) * hasattr(a, "shape")]
+    whole = any(len(a) == len(args[0]) for a in sized)
     rows = np.arange(len(args[0])) if whole else _some(len(args[0]))
     by_row = [np.shape(a)[:1] == (len(args[0]),) for a in args]
     seen = [np.asarray(a)[rows] if r else a for a, r in zip(args, by_row, strict=True)]
     y: Any = seen[place]
     after = seen[place + 1 :]
-    given = [*seen[:place], *([None] if after and "y" in names else []), *after]
+    given = [*seen[:place], *([None] if after else []), *after]
     # A prediction of as many rows and passes shares the compiled program.
     size = test and getattr(test[0], "members", test)[0]
     shared = {"num_samples": size.num_samples, "chunk_size": size.chunk_size} if size else {}
