@@ -134,7 +134,7 @@ def check_fit(
     if isinstance(posterior_samples, Chains):
         lines += chain_lines(posterior_samples)
     # A keyword argument of as many rows may belong to the rows.
-    sized = [a for a in kwargs.values() if isinstance(a, list) or np.ndim(a) * hasattr(a, "shape")]
+    sized = [a for a in kwargs.values() if isinstance(a, list) or getattr(a, "ndim", 0)]
     whole = any(len(a) == len(args[0]) for a in sized)
     rows = np.arange(len(args[0])) if whole else _some(len(args[0]))
     by_row = [np.shape(a)[:1] == (len(args[0]),) for a in args]
