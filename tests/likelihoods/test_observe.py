@@ -415,13 +415,14 @@ def test_moments_that_numpyro_lacks_or_that_are_infinite_for_some_f():
     assert not np.isfinite(moments(f, lambda f: dist.StudentT(jnp.exp(f), 0.0, 1.0))[1])
     with pytest.raises(NotImplementedError, match="an angle"):
         moments(f, lambda f: dist.VonMises(f, 1.0))
-    # Of float32, 2 + exp(f) is 2 from -16 on, where the variance 1 + 2 exp(-f) is infinite.
+    # Of float32, 2 + exp(f) is 2 from -16 on, where the variance 1 + 2 exp(-f) is infinite. The
+    # mean variance is made at -12.4, where rounding to 2**-22 is up to 3 % of exp(f).
     near, far = (
         Marginals(jnp.full((1, 1), m), jnp.full((1, 1), s**2))
-        for m, s in ((2.0, 0.45), (-4.0, 3.2))
+        for m, s in ((2.0, 0.45), (-8.4, 2.0))
     )
     for scale in (1e-2, 1.0, 1e4):
         student = lambda df, scale=scale: dist.StudentT(df, 0.0, scale)  # noqa: E731
         assert not np.isfinite(moments(near, lambda f, of=student: of(jnp.exp(f)))[1])
         found = moments(far, lambda f, of=student: of(2 + jnp.exp(f)))[1] / scale**2
-        np.testing.assert_allclose(found, 1 + 2 * np.exp(4 + 3.2**2 / 2), rtol=1e-2)
+        np.testing.assert_allclose(found, 1 + 2 * np.exp(8.4 + 2.0**2 / 2), rtol=4e-2)
