@@ -120,9 +120,17 @@ def loo(tree: Any, var_name: str | None = None, *, correct: bool = False) -> Any
             "where q has a density and rows are independent given a draw; pass correct=False"
         )
     log_p, log_q = (found[n].values.ravel() for n in ("lp", "log_q"))
-    return statistics.loo_approximate_posterior(
+    result = statistics.loo_approximate_posterior(
         tree, log_p=log_p, log_q=log_q, var_name=name, pointwise=True
     )
+    # ArviZ's p takes log p(y_n | y) under q, where elpd is under the posterior.
+    ratios: Any = (found["log_q"] - found["lp"]).astype(np.float64)
+    log_weights = ratios.azstats.psislw(dim=["chain", "draw"])[0]
+    joint = group[name] + log_weights
+    top = joint.max(["chain", "draw"])
+    seen = top + np.log(np.exp(joint - top).sum(["chain", "draw"]))
+    result.p = float(seen.sum()) - float(result.elpd)
+    return result
 
 
 def _check_tree(caller: str, tree: Any) -> None:
