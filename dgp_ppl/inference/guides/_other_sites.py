@@ -56,6 +56,9 @@ class OtherSites:
         global_names = [n for n, found in plates.items() if not found]
         local_names = [n for n, found in plates.items() if found & rows]
         plated_names = [n for n, found in plates.items() if found and not found & rows]
+        if factory is not AutoNormal:  # a joint guide has all sites that no minibatch divides
+            global_names = [n for n in plates if n not in local_names]
+            plated_names = []
         self._row_names = frozenset(local_names)
         self._globals: dict[str, Any] = {}
         self._locals: dict[str, Any] = {}

@@ -148,3 +148,21 @@ def test_latents_of_rows_take_the_rows_of_the_minibatch():
     gaps = np.abs(found[:, None] - each)
     assert gaps.min(axis=1).max() < 0.02
     assert set(gaps.argmin(axis=1)) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_a_coupled_function_moves_with_groups(intercept):
+    def grouped(x, group, y=None):
+        f = dgp.gp("f", kernels.Matern52(1.0, 1.0), x[:3])
+        shift = numpyro.sample("shift", dist.Normal(0.0, 1.0)) if intercept else 0.0
+        with numpyro.plate("groups", 2):
+            effect = numpyro.sample("effect", dist.Normal(0.0, 1.0))
+        with dgp.minibatch(x, group, y) as (x, group, y):
+            latent = f(x) + effect[group] + shift
+            numpyro.sample("y", dgp.observe(latent, lambda f: dist.Normal(f, 0.3)), obs=y)
+
+    x, group = jnp.linspace(-1.0, 1.0, 6)[:, None], jnp.arange(6) % 2
+    guide = dgp.MeanField(grouped, coupled=True)
+    with handlers.seed(rng_seed=0):
+        trace = handlers.trace(guide).get_trace(x, group, x[:, 0])
+    assert trace["f.v.slope"]["value"].shape == (2 + intercept, 3, 1)
