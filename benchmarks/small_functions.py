@@ -5,7 +5,7 @@ each input, noise, and five restarts. Errors are of 1,000 held-out rows, with th
 is some, in standard deviations of the test targets; seconds are of one process, compilation
 included.
 
-    python benchmarks/small_functions.py [--methods gp,sgpr] [--cases CASES] [--json FILE]
+    python benchmarks/small_functions.py [--methods sklearn,gp,sgpr] [--cases CASES] [--json FILE]
 """
 
 import argparse
@@ -111,7 +111,7 @@ def of_method(method: str, x: Any, y: Any, x_test: Any, seed: int) -> Any:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--methods", default="gp,sgpr")
+    parser.add_argument("--methods", default="sklearn,gp,sgpr")
     parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", help="write the rows to this file")
@@ -122,7 +122,7 @@ def main() -> None:
         scale = Standardizer.fit(x, y)
         x, x_test = np.asarray(scale.inputs(x)), np.asarray(scale.inputs(x_test))
         y, y_test = np.asarray(scale.outputs(y)), np.asarray(scale.outputs(y_test))
-        for method in ("sklearn", *filter(None, args.methods.split(","))):
+        for method in args.methods.split(","):
             begun, cpu = time.perf_counter(), time.process_time()
             if method == "sklearn":
                 mean, sd, bound, noise = of_sklearn(x, y, x_test, args.seed)
