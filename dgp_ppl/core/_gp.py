@@ -380,7 +380,7 @@ class RandomFunction:
 def _correlate(cov: Float[Array, "P N N"], scale: Array, noise: Outputs) -> Outputs:
     """Turn unit noise into a draw with this covariance, for each output at this scale."""
     scale = jnp.broadcast_to(scale, cov.shape[:1])
-    root = jax.vmap(lambda K, s: factorise(K, scale=s, panels=True).lower)(cov, scale)
+    root = jax.vmap(lambda K, s: factorise(K, scale=s).lower)(cov, scale)
     return jax.vmap(matmul, (0, 1), 1)(root, noise)
 
 

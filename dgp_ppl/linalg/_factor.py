@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -55,7 +54,6 @@ def factorise(
     K: Float[Array, "M M"],
     jitter: float | None = None,
     scale: ArrayLike | None = None,
-    panels: bool = False,
 ) -> Factor:
     """Factorise a positive semi-definite matrix, with as little jitter as rounding permits.
 
@@ -78,7 +76,6 @@ def factorise(
         scale: the size of the terms that K is a difference of, [], such as the mean prior variance
             of a posterior covariance: K has their rounding errors, and its own diagonal may be
             smaller than these. None, or anything smaller, takes the mean diagonal of K.
-        panels: factorise without OpenBLAS' threads, for many factors one after another.
 
     Returns:
         L, L⁻¹ and the jitter that was needed.
@@ -87,15 +84,15 @@ def factorise(
     size = size if scale is None else jnp.maximum(size, jnp.asarray(scale, dtype))
     base = (default_jitter(dtype) if jitter is None else jitter) * size
     K = K + base * jnp.eye(K.shape[-1], dtype=dtype)
-    lower, inverse, extra, change = _factor(K, size, panels)
+    lower, inverse, extra, change = _factor(K, size)
     return Factor(lower, inverse, base + extra, change)
 
 
 _MOST_AT_ONCE = 1024  # rows of a matrix whose factors at all jitters are computed together
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(2,))
-def _factor(K: Array, scale: Array, panels: bool = False) -> tuple[Array, Array, Array, Array]:
+@jax.custom_jvp
+def _factor(K: Array, scale: Array) -> tuple[Array, Array, Array, Array]:
     """Return L, L⁻¹, the jitter added on top of the jitter that K already contains, and zeros."""
     M = len(K)
     eye = jnp.eye(M, dtype=K.dtype)
@@ -103,7 +100,7 @@ def _factor(K: Array, scale: Array, panels: bool = False) -> tuple[Array, Array,
     base = default_jitter(K.dtype)
 
     def attempt(extra: Array) -> tuple[Array, Array]:
-        L = cholesky(K + (extra * scale) * eye, panels)
+        L = cholesky(K + (extra * scale) * eye)
         pivots = jnp.diagonal(L)
         # A failed factorisation is NaN everywhere, and comparisons with NaN are False.
         large = jnp.square(pivots) >= 0.25 * (base + extra) * scale
@@ -162,13 +159,11 @@ def _mean_diagonal(K: Array) -> Array:
 
 
 @_factor.defjvp
-def _factor_jvp(
-    panels: bool, primals: tuple[Any, Any], tangents: tuple[Any, Any]
-) -> tuple[Any, Any]:
+def _factor_jvp(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
     # dL = L Phi(L⁻¹ dK L⁻ᵀ), Phi = lower triangle with half the diagonal (Murray 2016, eq. 8), and
     # d(L⁻¹) = -L⁻¹ dL L⁻¹. Both are products, because L⁻¹ is known.
     (K, scale), (dK, _) = primals, tangents
-    L, inverse, jitter, change = _factor(K, scale, panels)
+    L, inverse, jitter, change = _factor(K, scale)
     whole = matmul(matmul(inverse, dK), inverse.T)
     phi = jnp.tril(whole) * (1 - 0.5 * jnp.eye(len(L), dtype=L.dtype))
     tangents_out = matmul(L, phi), -matmul(phi, inverse), jnp.zeros_like(jitter), phi

@@ -20,20 +20,12 @@ from dgp_ppl.linalg._products import matmul
 from dgp_ppl.linalg._small import MOST_ROWS, small_cholesky, small_inverse
 
 _LEAF = 32  # most rows of a block that is inverted by masks
-_ONE_THREAD = 128  # rows up to which OpenBLAS takes one thread
-_MOST_BY_PANELS = 640  # rows: the products of panels are six times as many as LAPACK's
 _WAITS_FOREVER = (0, 10, 0) <= jaxlib.version.__version_info__ < (0, 11, 1)
 
 
-def cholesky(K: Float[Array, "M M"], panels: bool = False) -> Float[Array, "M M"]:
-    """Return the lower Cholesky factor of a symmetric matrix; NaN in it if there is none.
-
-    On a CPU OpenBLAS factorises large matrices on several threads, which spin for about 15 ms after
-    each call and take cores away from XLA. Factors of `panels` of medium matrices need none.
-    """
+def cholesky(K: Float[Array, "M M"]) -> Float[Array, "M M"]:
+    """Return the lower Cholesky factor of a symmetric matrix; NaN in it if there is none."""
     on_cpu = _cholesky_one_by_one if _WAITS_FOREVER else _cholesky
-    if panels and _ONE_THREAD < len(K) <= _MOST_BY_PANELS:
-        on_cpu = _cholesky_by_panels
     elsewhere = small_cholesky if len(K) <= MOST_ROWS else _cholesky
     return lax.platform_dependent(K, cpu=on_cpu, default=elsewhere)
 
@@ -43,29 +35,6 @@ def _cholesky(K: Array) -> Array:
 
 
 _cholesky_one_by_one = sequential_vmap(_cholesky)
-
-
-def _cholesky_by_panels(K: Array) -> Array:
-    """Return the factor, from panels of columns whose diagonal blocks OpenBLAS factorises alone."""
-    M = len(K)
-    total = -(-M // _LEAF) * _LEAF
-    whole = jnp.pad(K, (0, total - M)) + jnp.diag((jnp.arange(total) >= M).astype(K.dtype))
-
-    def add(k: Array, L: Array) -> Array:
-        first = k * _LEAF
-        above = lax.dynamic_slice(L, (first, 0), (_LEAF, total))
-        panel = lax.dynamic_slice(whole, (0, first), (total, _LEAF)) - matmul(L, above.T)
-        own = (_cholesky_one_by_one if _WAITS_FOREVER else _cholesky)(
-            lax.dynamic_slice(panel, (first, 0), (_LEAF, _LEAF))
-        )
-        inverse = _inverse_by_masks(own[None])[0].T
-        solved = matmul(panel, inverse)
-        solved = solved + matmul(panel - matmul(solved, own.T), inverse)  # as a solve would be
-        solved = jnp.where(jnp.arange(total)[:, None] < first, 0.0, solved)
-        solved = lax.dynamic_update_slice(solved, own, (first, 0))
-        return lax.dynamic_update_slice(L, solved, (0, first))
-
-    return lax.fori_loop(0, total // _LEAF, add, jnp.zeros_like(whole))[:M, :M]
 
 
 @jax.custom_jvp

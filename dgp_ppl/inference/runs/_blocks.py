@@ -17,6 +17,7 @@ from jax.extend.core import ClosedJaxpr
 
 from dgp_ppl._checks import is_traced
 from dgp_ppl._partition import compiled
+from dgp_ppl.linalg._threads import one_blas_thread
 
 _LENGTHS = (100, 10, 1)
 _PASSES_AT_ONCE = 16
@@ -84,7 +85,10 @@ class PassProgram:
 
     def __call__(self, static: Any, each: Any, *others: Any) -> Any:
         """Make a pass for each entry of the leading axis of the arrays of `each`."""
-        return self._mapped(1 if runs_on_cpu(each) else _PASSES_AT_ONCE, static, each, *others)
+        if not runs_on_cpu(each):
+            return self._mapped(_PASSES_AT_ONCE, static, each, *others)
+        with one_blas_thread():
+            return jax.block_until_ready(self._mapped(1, static, each, *others))
 
     def _map(self, at_once: int, static: Any, each: Any, *others: Any) -> Any:
         def one(entry: Any) -> Any:

@@ -15,7 +15,6 @@ from jax import random
 from jax.flatten_util import ravel_pytree
 from numpyro.infer.elbo import ELBO
 from numpyro.infer.svi import SVIState
-from threadpoolctl import threadpool_limits
 
 from dgp_ppl._checks import check_count, check_key, checked_call
 from dgp_ppl._errors import Interrupted
@@ -28,6 +27,7 @@ from dgp_ppl.inference.svi._loop import Failure, TrainingLoop
 from dgp_ppl.inference.svi._result import FitResult
 from dgp_ppl.inference.svi._setup import Problem, Start, non_finite_loss, refuse_tracing
 from dgp_ppl.linalg._precision import double, single
+from dgp_ppl.linalg._threads import one_blas_thread
 
 __all__ = ["minimize"]
 
@@ -87,8 +87,7 @@ def minimize(
     check_key("minimize", key)
     check_count("minimize", "steps", steps)
     begun, interrupt = time.perf_counter(), None
-    # The other threads of OpenBLAS spin after each factorisation, and take cores away from XLA.
-    with jax.enable_x64(True), threadpool_limits(1, "blas"):
+    with jax.enable_x64(True), one_blas_thread():
         call = checked_call("minimize", model, guide, args, kwargs)
         call = Call(*double(tuple(call)))
         problem = Problem.set_up(

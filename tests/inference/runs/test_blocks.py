@@ -8,10 +8,12 @@ import numpyro.distributions as dist
 import pytest
 from jax import lax
 from support.helpers import KEY, one_layer, regression, slow
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import dgp_ppl as dgp
 from dgp_ppl.inference.runs import _blocks
 from dgp_ppl.inference.samplers import _mcmc
+from dgp_ppl.linalg._threads import one_blas_thread
 
 X, Y = regression(rows=12)
 Z = np.linspace(-2, 2, 3)[:, None]
@@ -86,3 +88,23 @@ def test_passes_are_the_same_off_a_cpu(request):
     request.getfixturevalue("off_cpu")
     np.testing.assert_allclose(program(2, each, 3.0), alone)
     np.testing.assert_allclose(alone, 3 * each**2)
+
+
+def test_passes_on_a_cpu_keep_openblas_to_one_thread():
+    """While any caller needs it, in whatever order they end."""
+    num = lambda: {a["num_threads"] for a in threadpool_info() if a["user_api"] == "blas"}  # noqa: E731
+
+    def count(static, x):
+        return jax.pure_callback(lambda x: x + np.float32(max(num())), x, x)
+
+    with threadpool_limits(2, "blas"):
+        found = _blocks.PassProgram(count)(None, jnp.zeros(3, jnp.float32))
+        np.testing.assert_array_equal(found, 1)
+        assert num() == {2}
+        first, second = one_blas_thread(), one_blas_thread()
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert num() == {1}
+        second.__exit__(None, None, None)
+        assert num() == {2}
