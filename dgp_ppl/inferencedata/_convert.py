@@ -190,7 +190,8 @@ def to_inferencedata(
         target = None if standardizer is None else _target(args, call, results[site].value)
         return builder.data_groups(results, target, **options)
 
-    key_draw, key_posterior, key_prior, key_test = random.split(key, 4)
+    # The keys of `random.split`, which is a program of its own for each number.
+    key_draw, key_posterior, key_prior, key_test = (random.fold_in(key, i) for i in range(4))
     groups: dict[str, Any] = {}
     draws: Draws | None = None
     chains = _chains(posterior_samples)
@@ -232,7 +233,7 @@ def to_inferencedata(
         groups["observed_data"] = found["observed"]
     few = min(passes or 1, PASSES_AT_ONCE)  # draws of y need one pass; so many share a compilation
     if num_prior_samples:
-        key_prior, key_values = random.split(key_prior)
+        key_prior, key_values = (random.fold_in(key_prior, i) for i in range(2))
         prior = draws_from_prior(key_values, model, params, call, sites, num_prior_samples)
         results = evaluate(key_prior, prior, call, sites, 1 if draws is None else few, scored=False)
         found = data_groups(results)

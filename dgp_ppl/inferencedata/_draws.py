@@ -103,7 +103,7 @@ def draws_from_guide(
         found = guide.sample_posterior(key, params, *call.args, sample_shape=(num,), **call.kwargs)
         return Draws({n: np.asarray(found[n])[None] for n in sites.latent_dims})
     partition, data = Partition.split(model, call, guide)
-    found = _draw_guide((partition, (*sites.latent_dims,)), random.split(key, num), params, data)
+    found = _draw_guide((partition, (*sites.latent_dims,)), np.arange(num), key, params, data)
     *found, conditionals = jax.tree.map(np.asarray, found)
     # Conditionals go back to the device as they are, without the axis of chains.
     values, log_prior, log_q = jax.tree.map(lambda a: a[None], found)
@@ -136,7 +136,7 @@ def draws_from_prior(
 ) -> Draws:
     """Draw from the prior, as one chain."""
     partition, data = Partition.split(model, call)
-    found = _draw_prior((partition, (*sites.latent_dims,)), random.split(key, num), params, data)
+    found = _draw_prior((partition, (*sites.latent_dims,)), np.arange(num), key, params, data)
     values = {n: np.asarray(a)[None] for n, a in found.items()}
     deterministic = {n: values.pop(n) for n in sites.deterministic_dims if n in values}
     return Draws(values, deterministic=deterministic)
@@ -144,10 +144,11 @@ def draws_from_prior(
 
 @PassProgram
 def _draw_prior(
-    static: tuple[Partition, tuple[str, ...]], key: PRNGKey, params: Params, data: CallArrays
-) -> dict[str, Array]:
+    static: tuple[Partition, tuple[str, ...]], number: Array, key: PRNGKey, params: Params,
+    data: CallArrays,
+) -> dict[str, Array]:  # fmt: skip
     partition, latent_sites = static
-    call = partition.join(data)
+    call, key = partition.join(data), random.fold_in(key, number)
     model = handlers.substitute(handlers.seed(whole_plates(partition.model), key), data=params)
     trace = handlers.trace(model).get_trace(*call.args, **call.kwargs)
     return {n: trace[n]["value"] for n in latent_sites} | _deterministic(trace)
@@ -155,15 +156,16 @@ def _draw_prior(
 
 @PassProgram
 def _draw_guide(
-    static: tuple[Partition, tuple[str, ...]], key: PRNGKey, params: Params, data: CallArrays
-) -> Any:
+    static: tuple[Partition, tuple[str, ...]], number: Array, key: PRNGKey, params: Params,
+    data: CallArrays,
+) -> Any:  # fmt: skip
     """Draw once: values by site, log densities under model and guide, and conditionals."""
     partition, latent_sites = static
     call = partition.join(data)
     guide: Any = partition.guide_with(data)
     has_density = getattr(guide, "has_density", True)
 
-    key, key_model = random.split(key)
+    key, key_model = random.split(random.fold_in(key, number))
     seeded = handlers.substitute(handlers.seed(whole_plates(guide), key), data=params)
     trace = handlers.trace(_RecordNoise(seeded)).get_trace(*call.args, **call.kwargs)
     sampled = {n: s for n, s in trace.items() if s["type"] == "sample"}

@@ -251,7 +251,7 @@ def _evaluate(
     return *jax.vmap(evaluate)(*inputs), {n: _about_value(sites[n]) for n in names}
 
 
-@jax.jit
+@compiled
 def _scores(sums: PassSums, passes: Array) -> tuple[Array, Array, tuple[Array, Array, Array]]:
     """Return a site's log-likelihood given each draw, its error by row, and LOO."""
     log_likelihood, squares = sums.log_mean(passes)

@@ -120,7 +120,7 @@ class ForwardPass:
 def predictive_passes(
     forward_pass: ForwardPass,
     spread: tuple[PRNGKey, Array],
-    passes: tuple[Array, Array],
+    passes: Array,
     draws: dict[str, Array],
     params: Params,
     data: CallArrays,
@@ -129,13 +129,15 @@ def predictive_passes(
 ) -> Mixture:
     """Return the distributions of y at x: stacked mixtures, [S, ...].
 
-    `passes` are the key of each pass, and its number for `SpreadNoise` with key and strata.
+    `spread` are a key and the strata of `SpreadNoise`, and `passes` the number of each pass.
     """
+    key, strata = spread
 
-    def one(own: tuple[PRNGKey, Array], draw: dict[str, Array]) -> Mixture:
-        key, number = own
-        options: Any = {"row": row, "spread": (*spread, number)}
-        return forward_pass.distribution(key, draw, params, data, x, **options).predictive()
+    def one(number: Array, draw: dict[str, Array]) -> Mixture:
+        # These are the keys of `random.split`, which is a program of its own for each number.
+        key_spread, key_pass = random.fold_in(key, len(strata)), random.fold_in(key, number)
+        options: Any = {"row": row, "spread": (key_spread, strata, number)}
+        return forward_pass.distribution(key_pass, draw, params, data, x, **options).predictive()
 
     return jax.vmap(one)(passes, draws)
 
@@ -144,12 +146,14 @@ def predictive_passes(
 @PassProgram
 def function_passes(
     static: tuple[ForwardPass, str],
-    each: tuple[PRNGKey, dict[str, Array]],
+    each: tuple[Array, dict[str, Array]],
     params: Params,
     data: CallArrays,
     x: Array,
+    key: PRNGKey,
 ) -> Array:
-    """Return f at x in the pass with this key and draws, where each layer is one function."""
+    """Return f at x in the pass with this number and draws, where each layer is one function."""
     forward_pass, mode = static
-    key, draws = each
+    number, draws = each
+    key = random.fold_in(key, number)
     return forward_pass.distribution(key, draws, params, data, x, mode=mode).latent_mean

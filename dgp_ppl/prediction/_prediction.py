@@ -242,9 +242,7 @@ class Prediction(Summarized, Portable):
         """
         size, total = self.chunk_size, len(self.x)
         num = self.num_noise or self.num_samples
-        number = np.arange(self.num_samples) % num
-        keys = random.split(self.key, num + 1)
-        spread, passes = (keys[num], np.arange(num) / num), (keys[number], number)
+        spread, passes = (self.key, np.arange(num) / num), np.arange(self.num_samples) % num
         rows = jax.tree.map(lambda a, own: to_host(a, None) if own else a, self.data, self.by_row)
         inputs = to_host(self.x, None)
         for start in range(0, total, size):
@@ -277,12 +275,12 @@ class Prediction(Summarized, Portable):
         check_key("Prediction.function_draws", key)
         check_count("Prediction.function_draws", "num", num, 0)
         function_draws(mode=mode)  # raises for an unknown mode
-        keys = random.split(key, num)
-        passes = random.randint(random.fold_in(key, 1), (num,), 0, self.num_samples)
-        draws = {n: a[passes] for n, a in self.draws.items()}
-        values = function_passes(
-            (self.forward_pass, mode), (keys, draws), self.params, self.data, self.x
-        )
+        draws = {}
+        if self.draws:
+            passes = random.randint(random.fold_in(key, 1), (num,), 0, self.num_samples)
+            draws = {n: a[passes] for n, a in self.draws.items()}
+        static, each = (self.forward_pass, mode), (np.arange(num), draws)
+        values = function_passes(static, each, self.params, self.data, self.x, key)
         values, scale = to_host(values, None), self.standardizer
         if scale is not None and scale.scales_targets:
             draw = jax.vmap(lambda mixture: mixture.sample(key))

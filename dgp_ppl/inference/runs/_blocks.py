@@ -85,7 +85,7 @@ class PassProgram:
 
     def __call__(self, static: Any, each: Any, *others: Any) -> Any:
         """Make a pass for each entry of the leading axis of the arrays of `each`."""
-        if not runs_on_cpu(each):
+        if not runs_on_cpu((each, others)):
             return self._mapped(_PASSES_AT_ONCE, static, each, *others)
         with one_blas_thread():
             return jax.block_until_ready(self._mapped(1, static, each, *others))
