@@ -233,6 +233,14 @@ def _is_same(value: Any, default: Any) -> bool:
         return False
 
 
+def on_device(value: Any) -> Any:
+    """Return a copy of NumPy's array in JAX, and others as they are.
+
+    `jnp.asarray` compiles a program for each shape. `jax.device_put` does not, but shares memory.
+    """
+    return jax.device_put(np.array(value)) if isinstance(value, np.ndarray) else value
+
+
 def signature(tree: Any) -> Any:
     """Return the structure, shapes and dtypes of a tree of arrays; hashable."""
     leaves, treedef = jax.tree.flatten(tree)
@@ -284,7 +292,7 @@ class Partition:
         leaves, treedef = jax.tree.flatten(CallArrays(call.args, call.kwargs, held))
         is_array = [isinstance(leaf, jax.Array | np.ndarray) for leaf in leaves]
         pairs = list(zip(leaves, is_array, strict=True))
-        arrays = treedef.unflatten([jnp.asarray(leaf) if a else None for leaf, a in pairs])
+        arrays = treedef.unflatten([on_device(leaf) if a else None for leaf, a in pairs])
         static = treedef.unflatten([None if a else leaf for leaf, a in pairs])
         return Partition(model, guide, static), arrays
 

@@ -406,3 +406,12 @@ def test_derivatives_by_what_a_closure_holds():
 def test_a_program_keeps_its_own_options_of_the_compiler():
     quickly = compiled(jnp.sin, compiler_options={"xla_backend_optimization_level": 0})
     np.testing.assert_allclose(quickly(0.5), np.sin(0.5), rtol=1e-6)
+
+
+def test_arrays_of_a_call_share_no_memory_with_the_callers():
+    """JAX would share memory that is aligned."""
+    memory = np.zeros(4096 + 64, np.uint8)
+    x = memory[-memory.ctypes.data % 64 :][:4096].view(np.float32)
+    _, arrays = Partition.split(svgp, Call((x,)))
+    x[:] = 1
+    np.testing.assert_array_equal(arrays.args[0], 0)

@@ -26,6 +26,7 @@ from dgp_ppl._partition import (
     compiled,
     is_streamed,
     named_arrays,
+    on_device,
 )
 from dgp_ppl._typing import Model
 from dgp_ppl.core._minibatch import padded, whole_plates
@@ -296,10 +297,7 @@ def _entry_support(fn: Any) -> Any:
 
 def _on_device(call: Call) -> Call:
     """Return the call with JAX's arrays, which stay themselves in a traced program."""
-    args, kwargs = jax.tree.map(
-        lambda a: jnp.asarray(a) if isinstance(a, np.ndarray) else a, tuple(call)
-    )
-    return Call(args, kwargs)
+    return Call(*jax.tree.map(on_device, (call.args, call.kwargs)))
 
 
 def _masks(fn: Any) -> list[Any]:

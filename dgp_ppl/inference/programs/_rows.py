@@ -21,7 +21,7 @@ from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr
 from numpyro import handlers
 
-from dgp_ppl._partition import Call, CallArrays, Partition, Streamed, alone
+from dgp_ppl._partition import Call, CallArrays, Partition, Streamed, alone, on_device
 from dgp_ppl._typing import Model
 from dgp_ppl.core._minibatch import padded, recorded, whole_plates
 from dgp_ppl.inference.programs._data import check_padding
@@ -271,6 +271,7 @@ def split_padded(
     leaves, treedef = jax.tree.flatten(data)
     for i in taken:
         rows = np.asarray(leaves[i])
-        leaves[i] = jnp.asarray(np.concatenate([rows, np.repeat(rows[-1:], size - len(x), axis=0)]))
+        rows = np.concatenate([rows, np.repeat(rows[-1:], size - len(x), axis=0)])
+        leaves[i] = on_device(rows)
     data = treedef.unflatten(leaves)._replace(num_rows=np.asarray(len(x), np.int32))
     return partition, data, share

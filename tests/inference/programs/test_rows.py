@@ -52,9 +52,7 @@ def test_refits_and_predictions_with_another_number_of_rows_compile_nothing(capl
         # Keys of passes are made inside of its program.
         assert run is refit or {"jit(gather)", "jit(_threefry_split)"}.isdisjoint(first)
         for rows in (3 if run is predict else 11, 13, 20):
-            # Arrays that reach the device in another shape are no programs of a model.
-            left = set(compiled(caplog, lambda run=run, rows=rows: run(rows)))
-            assert left <= {"jit(stage)", "jit(convert_element_type)"}
+            assert compiled(caplog, lambda run=run, rows=rows: run(rows)) == []
 
 
 @pytest.mark.usefixtures("x64")
