@@ -1,9 +1,10 @@
-"""Integrals of positive functions of one variable, by the trapezoidal rule."""
+"""Integrals of positive functions of one variable, and where a function ends."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -35,3 +36,26 @@ def log_integral(log_integrand: Callable[[Array], Array], first: Array, last: Ar
     last = jnp.max(jnp.where(counts, u, -jnp.inf), axis=0) + step
     u, step = evenly_spaced(first, last)
     return logsumexp(log_integrand(u), axis=0) + jnp.log(step)
+
+
+def last_finite(
+    function: Callable[[Array], Array], mean: Array, sd: Array, known: Array, other: Array
+) -> tuple[Array, Array]:
+    """Return the last u, [N, ...], where function(mean + sd u) is finite, and its value there.
+
+    It is finite where u is `known`, and not at the `other` end; mean and sd are [N].
+    """
+    mean, sd = lax.stop_gradient((mean, sd))
+
+    def at(u: Array) -> Array:
+        each = lambda u: function(mean + sd * u).reshape(*mean.shape, -1)  # noqa: E731
+        found = jax.vmap(each, -1, -1)(u.reshape(*mean.shape, -1))  # each entry at all their u
+        return lax.stop_gradient(jnp.diagonal(found, axis1=-2, axis2=-1).reshape(u.shape))
+
+    def halved(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        middle = 0.5 * (ends[0] + ends[1])
+        finite = jnp.isfinite(at(middle))
+        return jnp.where(finite, middle, ends[0]), jnp.where(finite, ends[1], middle)
+
+    known, _ = lax.fori_loop(0, 20, halved, (known, other))
+    return known, at(known)

@@ -19,9 +19,9 @@ from jax.scipy.special import logsumexp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-Function = Callable[[Array], Array]
-"""A function of f, [..., N] -> [..., N], row by row."""
+from dgp_ppl.likelihoods._log_integral import last_finite
 
+Function = Callable[[Array], Array]  # of f, [..., N] -> [..., N], row by row
 TRAPEZOID = np.linspace(-8, 8, 160)  # not at the mean, where NumPyro's logits' gradient is wrong
 _WIDE = 0.4 * (np.arange(240) - 119.5)  # for moments, in sd
 _LEGENDRE = np.polynomial.legendre.leggauss(6)
@@ -42,8 +42,7 @@ def log_expectation(log_p: Function, mean: Float[Array, " N"], sd: Float[Array, 
     For every row log p is continuous with one peak, or monotone. Where it is infinite or NaN, p
     counts as 0, and gradients stay finite.
     """
-    log_weights = -0.5 * TRAPEZOID**2
-    log_weights = log_weights - np.log(np.exp(log_weights).sum())
+    log_weights = -0.5 * TRAPEZOID**2 - np.log(np.exp(-0.5 * TRAPEZOID**2).sum())
 
     def fixed(log_terms: Array, every: int = 1) -> Array:
         weights = jnp.asarray(log_weights[::every, None] + np.log(every), sd.dtype)
@@ -163,8 +162,8 @@ def far_expectation(
         rise, fall = (_at(logs, i) - _at(logs, j) for i, j, _ in ends)
         beyond = jnp.where(place > last, _at(logs, last) + (place - last) * rise, -1e30)
         beyond = jnp.where(place < first, _at(logs, first) + (first - place) * fall, beyond)
-        log_weights = -0.5 * jnp.square(u) + np.log(0.4 / np.sqrt(2 * np.pi))
-        log_terms = jnp.where(known, logs, beyond) + log_weights.reshape(place.shape)
+        log_weights = (-0.5 * u**2 + np.log(0.4 / np.sqrt(2 * np.pi))).reshape(place.shape)
+        log_terms = jnp.where(known, logs, beyond) + log_weights
         signs = jnp.where(jnp.isnan(values), 1.0, jnp.sign(values))
         log_size, sign = logsumexp(log_terms, axis=0, b=signs, return_sign=True)
         found = jnp.where(jnp.any(known, axis=0), sign * jnp.exp(log_size), values[len(u) // 2])
@@ -172,10 +171,13 @@ def far_expectation(
         for (i, k, j), slope in zip(ends, (rise, fall), strict=True):
             inner = [_at(logs, jnp.clip(i + 2 * n * (k - i), 0, len(u) - 1)) for n in (1, 2, 3)]
             growth, before = inner[0] - inner[1], inner[1] - inner[2]
-            # Exponential growth ends at a pole that rounding makes, as of 2 + exp(f).
+            # Rounding makes the pole of 2 + exp(f). Beside that of exp(f) - 2 the line is left.
             line = (growth > 0.1) & (jnp.abs(growth - before) <= 0.05 * (1 + jnp.abs(before)))
+            edge, at_edge = last_finite(function, mean, sd, u[i], u[j])
+            steps = 1 + jnp.abs(edge - u[i]) / 0.8
+            line = line & (jnp.log(jnp.abs(at_edge)) < inner[0] + steps * growth + 3)
             at_once = ~_at(known, j) & ~line & (_at(logs, i) + 2 * jnp.maximum(slope, 0) < most)
-            found = jnp.where(at_once & (jnp.abs(u[j]) <= 4), _at(values, j), found)
+            found = jnp.where(at_once & ((j - i) * u[i] < 3.8), _at(values, j), found)
         return found
 
     return _choose(value, good, wide, mean, sd)
@@ -188,7 +190,7 @@ def hermite(num: int, like: Array) -> tuple[Array, Array]:
 
 
 def _nodes(mean: Array, sd: Array, u: Array) -> Array:
-    """Return f at places u, [Q, N] or [Q, 1], in standard deviations from the mean: [Q, N]."""
+    """Return f, [Q, N], at places u in sd, [Q, N] or [Q, 1]."""
     return mean[None] + sd[None] * u
 
 
@@ -290,9 +292,8 @@ def _choose(value: Array, good: Array, better: Callable[..., Array], *args: Arra
     """Return value if it is good in all rows, else better(*args) in the rows where it is not."""
     good = lax.stop_gradient(good)
     # Without it a derivative keeps the panels' intermediate values, as zeros where they are unused.
-    better = jax.checkpoint(better)
-    keep, replace = lambda *_: value, lambda *a: jnp.where(good, value, better(*a))
-    return lax.cond(_all(good), keep, replace, *args)
+    replace = lambda *a: jnp.where(good, value, jax.checkpoint(better)(*a))  # noqa: E731
+    return lax.cond(_all(good), lambda *_: value, replace, *args)
 
 
 @custom_vmap
@@ -354,8 +355,8 @@ def _centres(log_p: Function, mean: Array, sd: Array, kinds: tuple[Interval, ...
     return list(0.5 * (low + high))
 
 
+# From places u, [S, N], and values of log p to the ends of an interval that holds a feature.
 Interval = Callable[[Array, Array], tuple[Array, Array]]
-"""From places u, [S, N], and values of log p to the ends of an interval that holds a feature."""
 
 
 def _peak(u: Array, values: Array) -> tuple[Array, Array]:
@@ -371,8 +372,7 @@ def _mode(u: Array, values: Array) -> tuple[Array, Array]:
 
 def _bulk(u: Array, values: Array) -> tuple[Array, Array]:
     """Enclose the largest |log p| N(f; mean, sd²), far out where log p grows exponentially."""
-    size = jnp.where(jnp.isfinite(values), jnp.abs(values), 0.0)
-    return _peak(u, jnp.log(size) - 0.5 * u**2)
+    return _peak(u, jnp.log(jnp.where(jnp.isfinite(values), jnp.abs(values), 0.0)) - 0.5 * u**2)
 
 
 def _step(u: Array, values: Array, size: Function = jnp.abs) -> tuple[Array, Array]:

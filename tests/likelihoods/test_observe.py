@@ -426,3 +426,9 @@ def test_moments_that_numpyro_lacks_or_that_are_infinite_for_some_f():
         assert not np.isfinite(moments(near, lambda f, of=student: of(jnp.exp(f)))[1])
         found = moments(far, lambda f, of=student: of(2 + jnp.exp(f)))[1] / scale**2
         np.testing.assert_allclose(found, 1 + 2 * np.exp(8.4 + 2.0**2 / 2), rtol=4e-2)
+    # 1 / (exp(f) - 1) grows as exp(-f) until close to its pole, which nodes far apart do not see;
+    # and 1 / (softplus(f) - 1) is finite only 5 sd above the mean.
+    inverse = lambda link: lambda f: dist.InverseGamma(link(f), 1.0)  # noqa: E731
+    for mean, sd, link in ((3.0, 2.0, jnp.exp), (-1.0, 0.3, jax.nn.softplus)):
+        f = Marginals(jnp.full((1, 1), mean), jnp.full((1, 1), sd**2))
+        assert np.isinf(moments(f, inverse(link))[0])
