@@ -131,7 +131,7 @@ def _normal(f):
 
 def grouped(x, group, y=None, t=None, other=None, other_y=None, *, z, taken=False, shift=None):
     """Groups with data of their own, rows with latent noise, and rows of another data set."""
-    x = x if shift is None else x + shift
+    x = x + shift if shift else x
     f = dgp.gp("f", kernels.Matern32(1.0, 1.0), z)
     with dgp.minibatch(t, name="groups") if taken else numpyro.plate("groups", 3):
         u = numpyro.sample("u", dist.Normal(0.0, 4.0))
@@ -172,8 +172,11 @@ def test_only_latents_of_the_predicted_rows_are_new(rows, site, taken):
         np.testing.assert_allclose(found.mean, truth[group[:rows]], atol=1.0)
         np.testing.assert_allclose(found.var, 5.0, rtol=0.4)
     model = dgp.guided(grouped, guide, params)
-    for shift in (None, 0.0):
-        y = Predictive(model, num_samples=400)(KEY, *args, shift=shift, **options)[site]
+    named = dict(zip(("x", "group", "y", "t", "other"), args, strict=False))
+    named |= {} if taken else {"t": None}
+    for shift, by_place, by_name in ((None, args, {}), (1e-9, args, {}), (0.0, (), named)):
+        by_name = {"shift": shift, **by_name, **options}
+        y = Predictive(model, num_samples=400)(KEY, *by_place, **by_name)[site]
         np.testing.assert_allclose(y.mean(0), truth[group[:rows]], atol=1.0)
 
 

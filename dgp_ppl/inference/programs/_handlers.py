@@ -87,8 +87,8 @@ def shared_sites(model: Model, call: Call, site: str | None = None) -> frozenset
     site, it is any `observe` without data; if it has a `minibatch`, other plates do not count.
     """
     sites = survey(model, call)
-    x: Any = call.args[0] if call.args else None
-    others = [*call.args[1:], *call.kwargs.values()]
+    x = call.inputs
+    others = [a for a in (*call.args, *call.kwargs.values()) if a is not x]
     made = {n: [a for a in s["arrays"] if a is not None] for n, s in sites.items() if "arrays" in s}
     samples = {n: s for n, s in sites.items() if s["type"] == "sample"}
     plates = {n: {frame.name for frame in s["cond_indep_stack"]} for n, s in samples.items()}
