@@ -30,8 +30,8 @@ def guided(model: Model, guide: Model, params: Params | Fitted) -> Model:
     as new: their latent sites are drawn from the prior. For means, quantiles and densities in
     closed form, use `predict`.
 
-    So are those of groups in a `minibatch` of their own, if an `observe` in it has no data: nothing
-    says which `observe` is predicted. ``predict(..., site="y")`` keeps the groups' posterior.
+    Groups in a `minibatch` of their own are new rows too if an `observe` in it has no data, because
+    nothing says which site is predicted. ``predict(..., site="y")`` keeps the groups' posterior.
 
     Args:
         model: a NumPyro model.
