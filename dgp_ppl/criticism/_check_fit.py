@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jax.typing import ArrayLike
 
-from dgp_ppl._checks import check_count, check_key, checked_call
+from dgp_ppl._checks import as_array, check_count, check_key, checked_call, one_line
 from dgp_ppl._partition import Call, call_signature, compiled
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.criticism._chain_diagnostics import chain_lines
@@ -96,7 +96,8 @@ def check_fit(
         **kwargs: the model's keyword arguments.
 
     Raises:
-        TypeError: if `key` is no random key, or `test` no prediction with its targets.
+        TypeError: if `key` is no random key, `test` no prediction with its targets, or an argument
+            a ragged list; or if the model has no y and fails without its second argument.
         ValueError: if y is not given by position; and as `predict`.
     """
     check_key("check_fit", key)
@@ -124,6 +125,9 @@ def check_fit(
         )
     kwargs.pop("batch_size", None)
     args = checked_call("check_fit", model, guide, args, kwargs).args
+    for name, a in zip(names, args, strict=False):
+        if isinstance(a, list) and all(isinstance(b, int | float) for b in jax.tree.leaves(a)):
+            as_array("check_fit", f"argument {name!r}", a)  # raises if it is ragged
     shapes = np.shape(args[0]), np.shape(args[place])
     if not np.size(args[0]) or not shapes[0] or shapes[0][:1] != shapes[1][:1]:
         raise ValueError(f"check_fit: x and y have shapes {shapes}, wanted [N, D] and [N], N >= 1")
@@ -146,7 +150,15 @@ def check_fit(
     size = test and getattr(test[0], "members", test)[0]
     shared = {"num_samples": size.num_samples, "chunk_size": size.chunk_size} if size else {}
     options: Any = {**shared, **kwargs}
-    p = predict(key, model, guide, fit, *given, posterior_samples=posterior_samples, **options)
+    try:
+        p = predict(key, model, guide, fit, *given, posterior_samples=posterior_samples, **options)
+    except TypeError as error:
+        if "y" in names or len(args) < 3:
+            raise
+        raise TypeError(
+            f"check_fit: the model fails without its argument {''.join(names[1:2])!r}, the second, "
+            f"which is taken for y ({one_line(error)}); give the argument of the targets the name y"
+        ) from error
     draws = {n: a[-1] for n, a in p.draws.items()}
     layers, noise = mean_pass(p.forward_pass, p.key, draws, p.params, p.data, p.x)
     moments = _moments(p)

@@ -273,6 +273,13 @@ def test_the_table():
     for missing in ((), (None,)):
         with pytest.raises(ValueError, match="wanted x and y"):
             dgp.check_fit(shallow(), KEY, models.svgp, SHALLOW, X, *missing, z=Z)
+    third = lambda x, w, target, *, z: models.svgp(x * w[:, None], target, z=z)  # noqa: E731
+    for w, wanted in (
+        (np.ones(len(X)), "'w', the second, which is taken for y .* the name y"),
+        ([1, [2]], "argument 'w' is no array"),
+    ):
+        with pytest.raises(TypeError, match=wanted):
+            dgp.check_fit(shallow(), KEY, third, dgp.MeanField(third), X, w, Y, z=Z)
 
 
 def test_targets_that_are_not_second_or_censored():
