@@ -17,7 +17,7 @@ from numpyro.distributions import constraints
 
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.likelihoods._analytic import AnalyticLikelihood
-from dgp_ppl.likelihoods._log_integral import log_integral
+from dgp_ppl.likelihoods._quadrature import log_integral
 from dgp_ppl.linalg._products import deviation
 
 _MAX_LOG_PRECISION = 50.0  # of E[sd⁻²], so that bounds stay finite in float32

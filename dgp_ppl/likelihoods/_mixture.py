@@ -8,7 +8,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import numpyro.distributions as dist
 from jax import lax, random
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
@@ -19,13 +18,8 @@ from numpyro.distributions import constraints
 
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.likelihoods._counts import distribution_function, draw, whole
-from dgp_ppl.likelihoods._quadrature import (
-    TRAPEZOID,
-    far_expectation,
-    hermite,
-    log_expectation,
-    step_expectation,
-)
+from dgp_ppl.likelihoods._far_expectation import far_expectation
+from dgp_ppl.likelihoods._quadrature import choose, hermite, log_expectation, step_expectation
 
 # NumPyro's variance of an angle is not E[(y - E[y])²].
 _WITHOUT_MOMENTS = (
@@ -168,20 +162,26 @@ class _ExactMoments(Mixture):
     latent_sd: Float[Array, " *N"]
     moments_given: Any
 
-    def _expectation(self, values: Array, part: Callable[[Array], Array]) -> Array:
-        """Return the expectation of a part of the moments, given its values for all components."""
+    def _expectation(self, values: Array, moment: int, around: Array | None = None) -> Array:
+        """Return the expectation of a moment, or its variance, given values for all components."""
         raise NotImplementedError
 
     @property
     def mean(self) -> Array:
-        return self._expectation(self._means(), lambda moments: moments[0])
+        return self._expectation(self._means(), 0)
 
     @property
     def variance(self) -> Array:
         means, mean = self._means(), self.mean
-        noise = self._expectation(self.components.variance, lambda moments: moments[1])
-        square = lambda moments: jnp.square(moments[0] - mean)  # noqa: E731
-        return noise + self._expectation(jnp.square(means - mean[None]), square)
+        noise = self._expectation(self.components.variance, 1)
+        return noise + self._expectation(jnp.square(means - mean[None]), 0, mean)
+
+    def _exact(self, moment: int, around: Array | None) -> Array:
+        """Return the expectation over f."""
+        # One moment at a time: another, with an infinite derivative, would make gradients NaN.
+        given = self.moments_given[moment]
+        function = given if around is None else lambda f: jnp.square(given(f) - around)
+        return far_expectation(function, self.latent_mean, self.latent_sd)
 
 
 class EntriesMixture(_ExactMoments):
@@ -204,13 +204,10 @@ class EntriesMixture(_ExactMoments):
             return mixture
         return EntriesMixture(log_weights, components, mean, sd, given)
 
-    def _expectation(self, values: Array, part: Callable[[Array], Array]) -> Array:
-        moments = lambda f: part(self.moments_given(f))  # noqa: E731
-        mean, sd = self.latent_mean, self.latent_sd
-        terms = jax.vmap(lambda u: moments(mean + sd * u))(jnp.asarray(TRAPEZOID, sd.dtype))
-        near = jnp.average(terms, axis=0, weights=np.exp(-0.5 * TRAPEZOID**2))
-        exact = far_expectation(moments, near, terms, mean, sd)
-        return jnp.where(self._apart(), exact, self._average(values))
+    def _expectation(self, values: Array, moment: int, around: Array | None = None) -> Array:
+        # Unused draws that overflow would make gradients NaN too.
+        over_draws = lambda a: self._average(a)  # noqa: E731
+        return choose(self._exact(moment, around), self._apart(), over_draws, values)
 
     @property
     def roughness(self) -> Array:
@@ -226,7 +223,8 @@ class EntriesMixture(_ExactMoments):
             f = self.latent_mean + shift
             far = jnp.full(len(f), 20.0, f.dtype)
             places = jnp.stack([f[:, k], -far, far])
-            found = jax.vmap(lambda place: self.moments_given(f.at[:, k].set(place)))(places)
+            at = jax.vmap(lambda place: f.at[:, k].set(place))(places)
+            found = jnp.stack([jax.vmap(given)(at) for given in self.moments_given], axis=1)
             # Entries that do not move keep all bits.
             same = (found == found[:1]) | (jnp.isnan(found) & jnp.isnan(found[:1]))
             return ~same.all(axis=(0, 1)) & (outputs != k)[None]
@@ -245,7 +243,7 @@ class LatentMixture(_ExactMoments):
     Attributes:
         latent_mean: mean of f, [N].
         latent_sd: standard deviation of f, [N].
-        moments_given: mean and variance of y as a function of f; None if NumPyro lacks one.
+        moments_given: mean and variance of y as functions of f; None if NumPyro lacks one.
         log_likelihood: log p(y | f) as a function of f and y, row by row.
         cdf_given: P(Y <= y | f) as a function of f and y; None if NumPyro has none, as below.
         sampler: a draw of y as a function of f and random bits.
@@ -273,13 +271,10 @@ class LatentMixture(_ExactMoments):
             _Program.if_any(draws, mean, _key_bits()),
         )  # fmt: skip
 
-    def _expectation(self, values: Array, part: Callable[[Array], Array]) -> Array:
-        """Return the expectation of a part of the moments, given its values at the nodes."""
+    def _expectation(self, values: Array, moment: int, around: Array | None = None) -> Array:
         if self.moments_given is None:
             raise NotImplementedError("moments: NumPyro has no mean or no variance; draw samples")
-        moments = lambda f: part(self.moments_given(f))  # noqa: E731
-        average = self._average(values)
-        return far_expectation(moments, average, values, self.latent_mean, self.latent_sd)
+        return self._exact(moment, around)
 
     @property
     def roughness(self) -> Array:
@@ -317,10 +312,11 @@ class LatentMixture(_ExactMoments):
         return jnp.sum(w * jax.vmap(lambda f: cdf(f, at))(mean[None] + sd[None] * u), axis=0)
 
 
-def _moments(likelihood: Callable[[Array], Any], f: Array) -> _Program | None:
-    """Return the mean and variance of y as a program of f; None if NumPyro has none."""
-    moments = lambda f: jnp.stack([likelihood(f).mean, likelihood(f).variance])  # noqa: E731
-    return _Program.if_any(moments, f)
+def _moments(likelihood: Callable[[Array], Any], f: Array) -> tuple[_Program, _Program] | None:
+    """Return the mean and the variance of y as programs of f; None if NumPyro lacks one."""
+    mean = _Program.if_any(lambda f: likelihood(f).mean, f)
+    variance = _Program.if_any(lambda f: likelihood(f).variance, f)
+    return None if mean is None or variance is None else (mean, variance)
 
 
 def _key_bits() -> Array:

@@ -16,7 +16,7 @@ from numpyro.distributions import constraints
 
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.likelihoods._analytic import AnalyticLikelihood
-from dgp_ppl.likelihoods._log_integral import LEAST, evenly_spaced, log_integral
+from dgp_ppl.likelihoods._quadrature import LEAST, evenly_spaced, log_integral
 from dgp_ppl.linalg._products import deviation
 
 # Nodes of the trapezoidal rule over the log of a precision, for expected log densities.

@@ -20,7 +20,7 @@ from numpyro.distributions import constraints
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.likelihoods._censored import as_flags
 from dgp_ppl.likelihoods._counts import exact_count, exp_minus_linear
-from dgp_ppl.likelihoods._log_integral import log_integral
+from dgp_ppl.likelihoods._quadrature import log_integral
 from dgp_ppl.likelihoods._student_t import log_gamma_at_1, log_survival_of_t
 
 _NARROW = 0.03  # nats

@@ -12,8 +12,8 @@ import dgp_ppl as dgp
 from dgp_ppl import likelihoods
 from dgp_ppl.core import Marginals
 from dgp_ppl.likelihoods import AnalyticLikelihood, BernoulliProbit
-from dgp_ppl.likelihoods._log_integral import log_integral
 from dgp_ppl.likelihoods._mixture import Mixture
+from dgp_ppl.likelihoods._quadrature import log_integral
 
 F = jnp.linspace(-100.0, 80.0, 361)
 SCALAR = {

@@ -427,8 +427,42 @@ def test_moments_that_numpyro_lacks_or_that_are_infinite_for_some_f():
         found = moments(far, lambda f, of=student: of(2 + jnp.exp(f)))[1] / scale**2
         np.testing.assert_allclose(found, 1 + 2 * np.exp(8.4 + 2.0**2 / 2), rtol=4e-2)
     # 1 / (exp(f) - 1) grows as exp(-f) until close to its pole, which nodes far apart do not see;
-    # and 1 / (softplus(f) - 1) is finite only 5 sd above the mean.
+    # and 1 / (softplus(f) - 1) is finite only 5 sd above the mean, and 1 / (f² - 1) on both sides.
     inverse = lambda link: lambda f: dist.InverseGamma(link(f), 1.0)  # noqa: E731
-    for mean, sd, link in ((3.0, 2.0, jnp.exp), (-1.0, 0.3, jax.nn.softplus)):
+    links = (3.0, 2.0, jnp.exp), (-1.0, 0.3, jax.nn.softplus), (3.0, 2.0, jnp.square)
+    for mean, sd, link in links:
         f = Marginals(jnp.full((1, 1), mean), jnp.full((1, 1), sd**2))
         assert np.isinf(moments(f, inverse(link))[0])
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_gradients_of_moments_of_functions_that_overflow_far_from_the_mean(outputs):
+    # Of float32. The third row's variance overflows, and has no part in the others' gradients.
+    at = jnp.array([0.0, 0.5, 0.0]), jnp.array([2.0, 2.5, 10.0]), 1.5
+    e = lambda k, m, s: jnp.exp(k * m + (k * s) ** 2 / 2)  # noqa: E731
+    for make, place, exact in (
+        (lambda f, c: dist.Poisson(c * jnp.exp(f)), 0, lambda m, s, c: c * e(1, m, s)),
+        (
+            lambda f, c: dist.Poisson(c * jnp.exp(f)), 1,
+            lambda m, s, c: c * e(1, m, s) + c**2 * (e(2, m, s) - e(1, m, s) ** 2),
+        ),
+        (
+            lambda f, c: dist.StudentT(4.0, f, c * jnp.exp(f)), 1,
+            lambda m, s, c: 2 * c**2 * e(2, m, s) + s**2,
+        ),
+        (lambda f, c: dist.Gamma(c, jnp.exp(f)), 0, lambda m, s, c: c * e(-1, m, s)),
+        (
+            lambda f, c: dist.Gamma(c, jnp.exp(f)), 1,
+            lambda m, s, c: (c + c**2) * e(-2, m, s) - c**2 * e(-1, m, s) ** 2,
+        ),
+    ):  # fmt: skip
+
+        def found(m, s, c, make=make, place=place):
+            f = Marginals(*(jnp.stack([a] * outputs, axis=1) for a in (m, s**2)))
+            likelihood = lambda f: make(f, c) if outputs == 1 else make(f, c).to_event(1)  # noqa: E731
+            return moments(f, likelihood)[place].reshape(3, outputs)[:2, 0].sum()
+
+        true = lambda m, s, c, exact=exact: exact(m[:2], s[:2], c).sum()  # noqa: E731
+        pairs = zip(*(jax.grad(of, (0, 1, 2))(*at) for of in (found, true)), strict=True)
+        for a, b in pairs:
+            np.testing.assert_allclose(a, b, rtol=2e-5)
