@@ -15,7 +15,7 @@ from numpyro.distributions import constraints
 from dgp_ppl._checks import GivenParams, as_array, check_inputs, missing_params, params_of
 from dgp_ppl._partition import TRACING
 from dgp_ppl._typing import AnyArray, Fitted, InducingInputs, Inputs, Params, PRNGKey
-from dgp_ppl.core._conditional import Sparse
+from dgp_ppl.core._conditional import Sparse, given_values
 from dgp_ppl.kernels import SquaredExponential
 from dgp_ppl.kernels._scaled import start_value
 from dgp_ppl.linalg import factorise
@@ -138,12 +138,8 @@ def optimal_inducing(
     A = _projection("optimal_inducing", sparse, check_inputs("optimal_inducing", x))[0] / noise
     if jnp.shape(y) != A.shape[1:]:
         raise ValueError(f"optimal_inducing: y has shape {jnp.shape(y)}, wanted {A.shape[1:]}")
-    M = len(A)
-    B = jnp.eye(M, dtype=A.dtype) + matmul(A, A.T)
-    # Cholesky from the last row up: B = U U' with U upper triangular. B⁻¹ = U⁻ᵀ U⁻¹, U⁻ᵀ lower.
-    scale_tril = factorise(B[::-1, ::-1], jitter=0.0).inverse[::-1, ::-1].T
-    loc = matmul(scale_tril, matmul(scale_tril.T, matmul(A, y / noise)))
-    return {**params, "l1.v.loc": loc[:, None], "l1.v.scale_tril": scale_tril[None]}
+    q = given_values(None, A, y[:, None] / noise, 1.0)
+    return {**params, "l1.v.loc": q.loc, "l1.v.scale_tril": q.scale_tril}
 
 
 def _layer(caller: str, z: InducingInputs, kernel: KernelMaker, noise: float) -> tuple[Sparse, Any]:
