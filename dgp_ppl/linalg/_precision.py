@@ -48,14 +48,14 @@ def single(tree: Any) -> Any:
 
 
 def in_precision_of_argument(
-    position: int, unless: Callable[[Any], bool] = lambda found: False
+    *positions: int, unless: Callable[[Any], bool] = lambda found: False
 ) -> Callable[[Any], Any]:
-    """Decorate a program to compute in float64 if all floats of an argument are float64.
+    """Decorate a program to compute in float64 if all floats of these arguments are float64.
 
     Params of one precision are wrong in the other: v is whitened by a factor whose jitter depends
     on it. So `jax.jit` and others trace a part in float64 too. The first argument is static, and
     results are in JAX's default precision. Results that, by `unless`, cannot be converted are
-    computed in it, with a warning. Where JAX has float64 and the argument is in float32, only the
+    computed in it, with a warning. Where JAX has float64 and these are in float32, only the
     factors of v are in float32.
     """
 
@@ -63,10 +63,11 @@ def in_precision_of_argument(
         @functools.wraps(program)
         def run(static: Any, *arrays: Any) -> Any:
             is_wide = jnp.result_type(float) == np.float64
-            if is_wide and _dtypes(arrays[position - 1]) == {np.dtype(np.float32)}:
+            deciding = [arrays[position - 1] for position in positions]
+            if is_wide and _dtypes(deciding) == {np.dtype(np.float32)}:
                 with _in_single():
                     return program(static, *arrays)
-            if is_wide or not _is_double(arrays[position - 1]):
+            if is_wide or not _is_double(deciding):
                 return program(static, *arrays)
             with jax.enable_x64(True):
                 found = program(static, *double(arrays))

@@ -8,6 +8,8 @@ from functools import cache, partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
 from jax import random
 from jax.typing import ArrayLike
 from jaxtyping import Array
@@ -34,6 +36,7 @@ class ForwardPass:
 
     partition: Partition  # the model, its guide, and the static part of the arguments after x
     site: str  # the observed site
+    latent: bool = False  # whether passes give the distribution of f, not of y
 
     def distribution(self, *args: Any, **options: Any) -> Observed:
         """Return the distribution of y in a pass; see `sites` for the arguments."""
@@ -55,7 +58,7 @@ class ForwardPass:
     def sites(
         self,
         key: PRNGKey,
-        draws: dict[str, Array],
+        draws: dict[str, Any],
         params: Params,
         data: CallArrays,
         x: Array,
@@ -115,34 +118,38 @@ class ForwardPass:
         return handlers.trace(model).get_trace(*call.args, **call.kwargs)
 
 
-@in_precision_of_argument(4, unless=holds_programs)  # of params
+@in_precision_of_argument(3, 4, unless=holds_programs)  # of draws and params
 @partial(compiled, static_argnums=0)
 def predictive_passes(
     forward_pass: ForwardPass,
     spread: tuple[PRNGKey, Array],
     passes: Array,
-    draws: dict[str, Array],
+    draws: dict[str, Any],
     params: Params,
     data: CallArrays,
     x: Array,
     row: ArrayLike,
 ) -> Mixture:
-    """Return the distributions of y at x: stacked mixtures, [S, ...].
+    """Return the distributions of y, or of f, at x: stacked mixtures, [S, ...].
 
     `spread` are a key and the strata of `SpreadNoise`, and `passes` the number of each pass.
     """
     key, strata = spread
 
-    def one(number: Array, draw: dict[str, Array]) -> Mixture:
+    def one(number: Array, draw: dict[str, Any]) -> Mixture:
         # These are the keys of `random.split`, which is a program of its own for each number.
         key_spread, key_pass = random.fold_in(key, len(strata)), random.fold_in(key, number)
         options: Any = {"row": row, "spread": (key_spread, strata, number)}
-        return forward_pass.distribution(key_pass, draw, params, data, x, **options).predictive()
+        found = forward_pass.distribution(key_pass, draw, params, data, x, **options)
+        if not forward_pass.latent:
+            return found.predictive()
+        f = dist.Normal(found.latent_mean[None], jnp.sqrt(found.latent_var)[None])
+        return Mixture(jnp.zeros(1, f.loc.dtype), f.to_event(found.latent_mean.ndim - 1))
 
     return jax.vmap(one)(passes, draws)
 
 
-@in_precision_of_argument(2)
+@in_precision_of_argument(1, 2)
 @PassProgram
 def function_passes(
     static: tuple[ForwardPass, str],

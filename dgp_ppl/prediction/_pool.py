@@ -94,6 +94,13 @@ class PooledPrediction(Prediction):
                 )
             yield parts[0][0], jax.tree.map(lambda *a: jnp.concatenate(a), *mixtures)
 
+    @property
+    def f(self) -> Prediction:
+        """The prediction of the latent function; see `Prediction.f`."""
+        members = tuple(m.f for m in self.members)
+        scale = members[0].standardizer
+        return dataclasses.replace(self, members=members, standardizer=scale, _cache={})
+
     def function_draws(
         self, key: PRNGKey, num: int = 10, mode: Literal["joint", "path"] = "joint"
     ) -> np.ndarray:

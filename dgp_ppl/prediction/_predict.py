@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array
 from numpyro.infer.mcmc import MCMC
 
 from dgp_ppl._checks import (
@@ -27,6 +26,7 @@ from dgp_ppl.inference import Chains
 from dgp_ppl.inference._params import checked_params
 from dgp_ppl.inference.programs._rows import arrays_with_rows
 from dgp_ppl.inference.samplers._chains import draws_of
+from dgp_ppl.linalg._precision import precision_of
 from dgp_ppl.prediction._arrays import BLOCK
 from dgp_ppl.prediction._passes import ForwardPass
 from dgp_ppl.prediction._prediction import Prediction
@@ -124,7 +124,7 @@ def predict(
     inputs = jnp.asarray(x, float) if standardizer is None else standardizer.inputs(x)
     if inputs.ndim < 2 or not len(inputs):
         raise ValueError(f"predict: x has shape {inputs.shape}, wanted [N, D] with N >= 1")
-    draws: dict[str, Array] = {}
+    draws: dict[str, Any] = {}
     chains = None
     samples = draws_of("predict", posterior_samples, guide)
     if isinstance(samples, Chains):
@@ -133,7 +133,9 @@ def predict(
         num_samples = chains.shape[0] * chains.shape[1]
     if samples is not None:
         for n, a in samples.items():
-            draws[n] = jnp.asarray(as_array("predict", f"posterior_samples[{n!r}]", a))
+            a = as_array("predict", f"posterior_samples[{n!r}]", a)
+            # Draws of a run in float64 stay in it; see `in_precision_of_argument`.
+            draws[n] = a if a.dtype == np.float64 else jnp.asarray(a)
         totals = sorted({(*a.shape, 0)[0] for a in draws.values()})
         if len(totals) != 1 or not totals[0]:
             raise ValueError(
@@ -149,7 +151,8 @@ def predict(
     initial = guide is None and (not draws or params == {})
     params = checked_params("predict", params, model, guide, call, new_rows=True, prior=initial)
     found, most = arrays_with_rows("predict", model, call)
-    partition, data = Partition.split(model, Call(args, kwargs), guide)
+    with precision_of(draws):  # rows that the model is given decide it, to the last digit
+        partition, data = Partition.split(model, Call(args, kwargs), guide)
     by_row = jax.tree.map(lambda a: False, data)  # the guide's arrays among them
     by_row = by_row._replace(args=found.args[1:], kwargs=found.kwargs)
     block = BLOCK if len(inputs) <= _MANY else _MANY

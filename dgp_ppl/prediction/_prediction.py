@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -24,53 +23,25 @@ from dgp_ppl._checks import (
     is_traced,
     warn_of_nan,
 )  # fmt: skip
-from dgp_ppl._partition import CallArrays
-from dgp_ppl._typing import Params, PRNGKey
+from dgp_ppl._typing import PRNGKey
 from dgp_ppl.core import function_draws
-from dgp_ppl.inference import Chains
 from dgp_ppl.inference.programs._data import off_support
-from dgp_ppl.inference.runs._pickling import Portable
-from dgp_ppl.inference.runs._summary import Summarized
-from dgp_ppl.likelihoods import Mixture
 from dgp_ppl.likelihoods._survival import density_test
 from dgp_ppl.metrics import crps_gaussian_mixture, crps_samples
 from dgp_ppl.prediction import _functionals as functionals
-from dgp_ppl.prediction._arrays import block, check_no_nan, namespace, to_host
-from dgp_ppl.prediction._passes import ForwardPass, function_passes, predictive_passes
-from dgp_ppl.standardize import Standardizer
-
-_MAX_CACHED = 20_000_000  # numbers in the mixtures that a `Prediction` keeps between calls
+from dgp_ppl.prediction._arrays import check_no_nan, namespace, to_host
+from dgp_ppl.prediction._mixtures import PassMixtures
+from dgp_ppl.prediction._passes import function_passes
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Prediction(Summarized, Portable):
+class Prediction(PassMixtures):
     """A mixture of `num_samples` distributions of y at each of N inputs, in the data's units.
 
     `predict` makes it. It can be pickled if its model can, as a function of a module can. Mean,
     variance, quantiles and densities describe y, noise included; `function_draws` draws f.
     For several classes, use `probabilities`.
     """
-
-    key: PRNGKey
-    forward_pass: ForwardPass
-    params: Params
-    data: CallArrays
-    by_row: CallArrays
-    x: Array
-    draws: dict[str, Array]
-    num_samples: int
-    chunk_size: int
-    standardizer: Standardizer | None = None
-    chains: Chains | None = None
-    num_noise: int | None = None  # so many random keys, which the passes take in turn; None: S
-    _cache: dict[Any, Any] = dataclasses.field(default_factory=dict)
-
-    left_out: ClassVar[tuple[str, ...]] = ("_cache",)
-
-    def summary(self) -> list[str]:
-        units = "the model's units" if self.standardizer is None else "the data's units"
-        inputs = f"{len(self.x)} inputs {list(self.x.shape)}"
-        return [f"y at {inputs}, a mixture of {self.num_samples} distributions each, in {units}"]
 
     @property
     def mean(self) -> np.ndarray:
@@ -233,31 +204,6 @@ class Prediction(Summarized, Portable):
         lower, upper = self.quantile(np.array([0.5 - level / 2, 0.5 + level / 2]))
         return lower, upper
 
-    def components(self) -> Iterator[tuple[slice, Mixture]]:
-        """Iterate over the distributions of y in the model's units: rows, and their S mixtures.
-
-        The mixtures are stacked as by `jax.vmap`: the leading axis of every leaf is S. Use
-        `jax.vmap` to apply a function of one mixture. The last chunk is padded to full length by
-        repeating its last row.
-        """
-        size, total = self.chunk_size, len(self.x)
-        num = self.num_noise or self.num_samples
-        spread, passes = (self.key, np.arange(num) / num), np.arange(self.num_samples) % num
-        rows = jax.tree.map(lambda a, own: to_host(a, None) if own else a, self.data, self.by_row)
-        inputs = to_host(self.x, None)
-        for start in range(0, total, size):
-            mixtures = self._cache.get(start)
-            if mixtures is None:
-                chunk = lambda a, own: block(a, start, size) if own else a  # noqa: B023, E731
-                data, x = jax.tree.map(chunk, rows, self.by_row), block(inputs, start, size)
-                mixtures = predictive_passes(
-                    self.forward_pass, spread, passes, self.draws, self.params, data, x, start
-                )
-                numbers = sum(a.size for a in jax.tree.leaves(mixtures))
-                if numbers * -(-total // size) <= _MAX_CACHED and not is_traced(mixtures):
-                    self._cache[start] = mixtures
-            yield slice(start, min(start + size, total)), mixtures
-
     def function_draws(
         self, key: PRNGKey, num: int = 10, mode: Literal["joint", "path"] = "joint"
     ) -> np.ndarray:
@@ -281,34 +227,30 @@ class Prediction(Summarized, Portable):
             draws = {n: a[passes] for n, a in self.draws.items()}
         static, each = (self.forward_pass, mode), (np.arange(num), draws)
         values = function_passes(static, each, self.params, self.data, self.x, key)
-        values, scale = to_host(values, None), self.standardizer
-        if scale is not None and scale.scales_targets:
-            draw = jax.vmap(lambda mixture: mixture.sample(key))
-            outputs = jax.eval_shape(draw, next(self.components())[1]).shape[2:]
-            if values.shape[2:] == outputs:
-                values = self._original(values)
-            else:
-                shapes = f"f has outputs of shape {values.shape[2:]} and y {outputs}"
-                text = f"function_draws: {shapes}: these are in the model's units"
-                warnings.warn(text, UserWarning, stacklevel=2)
+        values = to_host(values, None)
+        if self._scales(values.shape[2:]):
+            values = self._original(values)
+        else:
+            text = f"f has outputs of shape {values.shape[2:]}, unlike y: in the model's units"
+            warnings.warn(f"function_draws: {text}", UserWarning, stacklevel=2)
         warn_of_nan("function_draws", {self.forward_pass.site: values})
         return values
 
-    def _map(self, function: Callable[..., Array], *arrays: Any, with_row: bool = False) -> Any:
-        """Apply a function of mixtures and arrays' rows, chunk by chunk, on the host.
+    @property
+    def f(self) -> Prediction:
+        """The prediction of the latent function, without noise, at the same inputs.
 
-        `with_row` passes the number of the chunk's first row as the last argument.
+        Its queries are those of a prediction: ``p.f.mean``, ``p.f.interval(0.9)``. It is in the
+        units of y if f has its outputs, and else in the model's, such as log rates.
         """
-        values = []
-        for rows, mixtures in self.components():
-            chunk = [block(a, rows.start, self.chunk_size) for a in arrays]
-            if with_row:
-                chunk.append(jnp.asarray(rows.start))
-            found = to_host(function(mixtures, *chunk))
-            values.append(found[: rows.stop - rows.start])
-        result = namespace(values).concatenate(values)
-        warn_of_nan("predict", {self.forward_pass.site: result})
-        return result
+        if (f := self._cache.get("f")) is None:
+            f = dataclasses.replace(
+                self, forward_pass=dataclasses.replace(self.forward_pass, latent=True), _cache={}
+            )
+            if not self._scales(next(f.components())[1].components.event_shape):
+                f = dataclasses.replace(f, standardizer=None)
+            self._cache["f"] = f
+        return f
 
     def _draws_without_cdf(self, caller: str, num: int) -> np.ndarray:
         functionals.warn_of_draws(caller, self._classes()[0], num)
@@ -371,28 +313,3 @@ class Prediction(Summarized, Portable):
         align = lambda a: a.reshape(a.shape + (1,) * (found.ndim - 1))  # noqa: E731
         found = namespace(found, seen).where(align(rows), found, 0.0)
         return found - align(shift.reshape(len(shift), -1).sum(axis=1))
-
-    def _shaped(self, caller: str, y: ArrayLike) -> Any:
-        """Return y as an array with the shape of the targets, one row per input."""
-        array = to_host(as_array(caller, "y", y), None)
-        wanted = (len(self.x), *next(self.components())[1].components.event_shape)
-        if array.shape != wanted:
-            hint = "; pass y[:, 0]" if array.shape == (*wanted, 1) else ""
-            raise ValueError(
-                f"{caller}: y has shape {array.shape}, wanted {wanted}: one row for each of "
-                f"{len(self.x)} inputs{hint}"
-            )
-        return array
-
-    def _standardized(self, y: Any) -> Any:
-        scale = self.standardizer
-        if scale is None or not scale.scales_targets:
-            return y  # keeps classes and counts integers
-        return (to_host(y) - scale.y_loc) / scale.y_scale
-
-    @property
-    def _y_scale(self) -> float | np.ndarray:
-        return 1.0 if self.standardizer is None else self.standardizer.y_scale
-
-    def _original(self, y: ArrayLike) -> np.ndarray:
-        return to_host(y, None) if self.standardizer is None else self.standardizer.original(y)

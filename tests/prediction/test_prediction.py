@@ -125,9 +125,29 @@ def test_probabilities_of_censored_rows_have_no_units(kind):
 def test_function_draws_of_a_log_scale_stay_in_the_models_units():
     model = two(lambda f: dist.Normal(f[..., 0], jnp.exp(f[..., 1])))
     p = prior(model, standardizer=dgp.Standardizer(np.zeros(1), np.ones(1), 5.0, 20.0))
-    with pytest.warns(UserWarning, match=r"outputs of shape \(2,\) and y \(\)"):
+    with pytest.warns(UserWarning, match=r"outputs of shape \(2,\), unlike y"):
         found = p.function_draws(KEY, 3)
     np.testing.assert_allclose(found, prior(model).function_draws(KEY, 3), rtol=1e-5)
+
+
+def test_prediction_of_the_function_has_no_noise(gaussian):
+    """It has the mean of y and its variance less the noise's; of a pool, too."""
+    noise = (np.array([0.3, 0.6]) * [2, 0.5]) ** 2
+    for p in (gaussian, dgp.pool([gaussian, prior(two(normal), standardizer=SCALE)])):
+        np.testing.assert_allclose(p.f.mean, p.mean, rtol=1e-5)
+        np.testing.assert_allclose(p.f.var, p.var - noise, rtol=2e-3)
+    assert gaussian.f is gaussian.f
+    assert repr(gaussian.f).startswith("Prediction: f at")
+    assert np.ptp(gaussian.f.interval(0.5), axis=0).max() > 0
+    counts = prior(single(lambda f: dist.Poisson(jnp.exp(f))), num_samples=1)
+    log_rate = counts.f.mean
+    np.testing.assert_allclose(counts.mean, np.exp(log_rate + counts.f.var / 2), rtol=1e-2)
+
+
+def test_prediction_of_a_log_scale_stays_in_the_models_units():
+    model = two(lambda f: dist.Normal(f[..., 0], jnp.exp(f[..., 1])))
+    p = prior(model, standardizer=dgp.Standardizer(np.zeros(1), np.ones(1), 5.0, 20.0))
+    np.testing.assert_allclose(p.f.mean, prior(model).f.mean, rtol=1e-5)
 
 
 def test_missing_entries_add_nothing(gaussian):
