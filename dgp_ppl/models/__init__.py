@@ -8,12 +8,13 @@ from __future__ import annotations
 from dgp_ppl.models._bnn import bnn
 from dgp_ppl.models._deep_gp import deep_gp, svgp
 from dgp_ppl.models._diff_gp import diff_gp
+from dgp_ppl.models._exact import exact
 from dgp_ppl.models._gplvm import gplvm
 from dgp_ppl.models._local import LocalProcess, local
 from dgp_ppl.models._sgpr import optimal_inducing, sgpr
 from dgp_ppl.models._stack import KernelMaker
 
 __all__ = [
-    "KernelMaker", "LocalProcess", "bnn", "deep_gp", "diff_gp", "gplvm", "local",
+    "KernelMaker", "LocalProcess", "bnn", "deep_gp", "diff_gp", "exact", "gplvm", "local",
     "optimal_inducing", "sgpr", "svgp",
 ]  # fmt: skip

@@ -34,7 +34,7 @@ MeanFunction = Callable[[Array], AnyArray]
 Propagate = Callable[[Inputs, Callable[[RandomFunction, Array], Array]], Inputs]
 """A function from x and a way to go through a layer to the inputs of the last layer."""
 
-_HIDDEN_VARIANCE = 0.1  # docs/tables.md compares it with 1
+HIDDEN_VARIANCE = 0.1  # docs/tables.md compares it with 1
 _LEARNED: Any = Kernel.__dict__["learned"].__func__
 _ALWAYS_SEPARATE = 64  # inputs up to which the rule of cost leaves each output its own kernel
 
@@ -88,7 +88,7 @@ def make_stack(
                 options["out"] = width
             # Layers that start near their mean function predict better on most sets.
             if takes_variance(maker):
-                options["variance"] = _HIDDEN_VARIANCE
+                options["variance"] = HIDDEN_VARIANCE
         covariance = maker(f"l{l}", z_l.shape[-1], **options)
         layers.append(gp(f"l{l}", covariance, inducing, out=width, mean=mean_l))
 

@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
-from numpyro.infer import NUTS, init_to_sample
+import jax
+import numpy as np
+from numpyro.infer import NUTS, init_to_median, init_to_sample
+from threadpoolctl import threadpool_limits
 
-from dgp_ppl.comparison._builders import build
+from dgp_ppl import models
+from dgp_ppl._errors import UnsuitableError
+from dgp_ppl.comparison._builders import build, kernel_maker
 from dgp_ppl.comparison._method import Fitted, Task, register
 from dgp_ppl.comparison.methods._guides import fit_coupled, fit_first_stage
 from dgp_ppl.inference import (
     SGHMC,
     Chains,
     GlobalInducing,
+    MCEMResult,
     MeanField,
     fit_mcem,
     run_mcmc,
     transported,
 )
+from dgp_ppl.linalg._precision import double
 
 _NUTS_FIELDS = ("potential_energy", "accept_prob", "num_steps")
 _MODEL_RATE = 0.3  # learning rate of the model's params relative to the setting's, as in `fit`
 _THINNING = 20  # sampler steps between draws
+_MOST_ROWS, _TREE_DEPTH = 300, 6  # of a deep GP without inducing inputs
 _MOST_WARMUP = 2000  # of SGHMC in the reference space of a fit
 
 
@@ -72,6 +81,32 @@ def _nuts(task: Task) -> Fitted:
         extra_fields=_NUTS_FIELDS, progress=task.progress, **first.kwargs,
     )  # fmt: skip
     return _sampled(first, chains)
+
+
+@register("bayes", regression_only=True)
+def _bayes(task: Task) -> Fitted:
+    """Sample a deep GP without inducing inputs, and its hyperparameters, by NUTS in float64.
+
+    For some hundreds of rows, such as runs of a simulator. The setting ``model`` has no effect.
+    """
+    if task.num_data > _MOST_ROWS:
+        raise UnsuitableError(
+            f"bayes: {task.num_data} training rows, wanted at most {_MOST_ROWS}, as the cost grows "
+            "with their cube; use dsvi"
+        )
+    setting = task.setting
+    kwargs: dict[str, Any] = {"depth": setting.depth, "kernel": kernel_maker(task)}
+    sampler = NUTS(models.exact, max_tree_depth=_TREE_DEPTH, init_strategy=init_to_median)
+    with jax.enable_x64(True), threadpool_limits(1, "blas"):
+        x, y = double((task.x, task.y))
+        chains = run_mcmc(
+            task.key, sampler, x, y, num_warmup=setting.draws, num_samples=setting.draws,
+            num_chains=setting.chains, extra_fields=_NUTS_FIELDS, progress=task.progress, **kwargs,
+        )  # fmt: skip
+    energy = chains.fields["potential_energy"].ravel()
+    result = MCEMResult({}, chains, energy, chains.seconds)
+    kwargs["given"] = np.asarray(x), np.asarray(y)
+    return Fitted(models.exact, None, kwargs, result, chains=chains)
 
 
 def _sampled(first: Fitted, chains: Chains) -> Fitted:

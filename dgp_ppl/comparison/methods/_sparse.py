@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-import numpyro.distributions as dist
 from jax import random
 from jaxtyping import Array
 from numpyro.distributions import constraints
@@ -22,9 +21,9 @@ from dgp_ppl.comparison._method import Fitted, Task, register
 from dgp_ppl.inference import MeanField, minimize
 from dgp_ppl.kernels._base import evaluated
 from dgp_ppl.linalg import default_jitter
-from dgp_ppl.linalg._density import normal_log_density
 from dgp_ppl.linalg._precision import double
 from dgp_ppl.models import KernelMaker
+from dgp_ppl.models._exact import DenseNormal
 
 __all__ = ["exact", "fit_collapsed"]
 
@@ -76,13 +75,6 @@ def fit_collapsed(
     return Fitted(models.svgp, MeanField(models.svgp), kwargs, result, elbo)
 
 
-class _Normal(dist.MultivariateNormal):
-    """The multivariate normal, with a cheaper gradient of `log_prob`."""
-
-    def log_prob(self, value: Array) -> Array:
-        return normal_log_density(self.covariance_matrix, value)
-
-
 def exact(x: Inputs, y: Array | None = None, *, kernel: KernelMaker) -> None:
     """GP regression with the covariance of all rows, and the params of `models.sgpr` but z."""
     K = evaluated(kernel("l1", x.shape[-1]), x, x)
@@ -90,4 +82,4 @@ def exact(x: Inputs, y: Array | None = None, *, kernel: KernelMaker) -> None:
     noise_var = jnp.square(noise) + default_jitter(K.dtype) * jnp.mean(jnp.diagonal(K))
     K = K + noise_var * jnp.eye(len(x), dtype=K.dtype)
     # NumPyro's checks compile twenty small programs.
-    numpyro.sample("y", _Normal(jnp.zeros(len(x)), K, validate_args=False), obs=y)
+    numpyro.sample("y", DenseNormal(jnp.zeros(len(x)), K, validate_args=False), obs=y)

@@ -1,0 +1,142 @@
+"""Deep GPs of few rows without inducing inputs: the last layer is integrated out exactly."""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+from jaxtyping import Array
+from numpyro import handlers
+from numpyro.distributions import constraints
+
+from dgp_ppl import means
+from dgp_ppl._checks import as_array, check_count, check_flags
+from dgp_ppl._typing import AnyArray, Inputs
+from dgp_ppl.core import Handover, gp, guide_site, minibatch
+from dgp_ppl.core._conditional import Sparse, given_values
+from dgp_ppl.kernels import SquaredExponential
+from dgp_ppl.kernels._base import evaluated
+from dgp_ppl.likelihoods import observe
+from dgp_ppl.linalg import default_jitter
+from dgp_ppl.linalg._density import normal_log_density
+from dgp_ppl.linalg._products import as_float, matmul
+from dgp_ppl.models._stack import HIDDEN_VARIANCE, KernelMaker, gaussian, noise_param
+
+_LEAST_NOISE = 1e-8  # of the variance; with less the sampler's steps become tiny
+
+
+class _Priors(handlers.lift):
+    """Gives every positive param a log-normal prior about its starting value."""
+
+    def __init__(self) -> None:
+        super().__init__(None, {})
+
+    def process_message(self, msg: Any) -> None:
+        if msg["type"] != "param" or msg["kwargs"].get("constraint") != constraints.positive:
+            return
+        start = jnp.asarray(msg["args"][0], float)
+        width = 1.0 if msg["name"].endswith("lengthscale") else 2.0
+        self.prior = {msg["name"]: dist.LogNormal(jnp.log(start), width).to_event(start.ndim)}
+        super().process_message(msg)
+
+
+class DenseNormal(dist.MultivariateNormal):
+    """The multivariate normal, with a cheaper gradient of `log_prob`."""
+
+    def log_prob(self, value: Array) -> Array:
+        return normal_log_density(self.covariance_matrix, value)
+
+
+def exact(
+    x: Inputs,
+    y: AnyArray | None = None,
+    *,
+    given: tuple[AnyArray, AnyArray] | None = None,
+    depth: int = 2,
+    kernel: KernelMaker = SquaredExponential.learned,
+    noise: float | None = 0.01,
+    priors: bool = True,
+) -> None:
+    """A deep GP of some hundreds of rows, whose last layer is integrated out exactly.
+
+    Hidden layers have their inducing inputs at the rows, so nothing is approximate but the draws of
+    a sampler. Run NUTS in float64, and predict given the same rows::
+
+        chains = dgp.run_mcmc(key, NUTS(models.exact), x, y, num_warmup=300, num_samples=300)
+        p = dgp.predict(key, models.exact, None, {}, x_new, given=(x, y), posterior_samples=chains)
+
+    The sampler moves the hidden layers' inducing values and all hyperparameters. Where the data
+    look like a GP, the hidden layers' variance falls, and the model becomes one.
+
+    >>> import jax.numpy as jnp
+    >>> from numpyro import handlers
+    >>> from dgp_ppl import models
+    >>> with handlers.seed(rng_seed=0), handlers.trace() as sites:
+    ...     models.exact(jnp.arange(3.0)[:, None])
+    >>> [name for name, site in sites.items() if site["type"] == "sample"]
+    ['l1.variance', 'l1.lengthscale', 'l1.v', 'l2.variance', 'l2.lengthscale', 'noise', 'y']
+
+    Args:
+        x: inputs, [N, D].
+        y: targets, [N]; None to draw them.
+        given: the rows and their targets, [N, D] and [N], to predict at x, [N*, D].
+        depth: number of layers; 1 is GP regression.
+        kernel: makes a layer's kernel from its name and number of inputs; the outputs of a hidden
+            layer share one.
+        noise: standard deviation of the noise, in the units of y, where it starts. There is always
+            a variance of 1e-8 of the last layer's beside it, or what rounding needs; None for no
+            other, as of simulators.
+        priors: whether hyperparameters have log-normal priors about their starting values: the log
+            of a lengthscale has the sd 1, of a variance or the noise 2. Without, they are params.
+
+    Raises:
+        TypeError: if `depth` is not an integer.
+        ValueError: if the shapes do not fit.
+
+    Source: Damianou & Lawrence (2013); Sauer, Gramacy & Higdon (2023), "Active learning for deep
+    Gaussian process surrogates", section 2.
+    """
+    check_count("exact", "depth", depth)
+    check_flags("exact", priors=priors)
+    rows, targets = (x, y) if given is None else given
+    rows = h = as_float(as_array("exact", "x" if given is None else "given", rows))
+    if rows.ndim != 2 or not len(rows) or jnp.shape(x)[1:] != rows.shape[1:]:
+        raise ValueError(
+            f"exact: x has shape {jnp.shape(x)} and the rows {rows.shape}, wanted [N, D] of both; "
+            "for one input dimension pass x[:, None]"
+        )
+    if targets is not None and jnp.shape(targets) != rows.shape[:1]:
+        raise ValueError(
+            f"exact: y has shape {jnp.shape(targets)}, wanted {rows.shape[:1]}: one for each row"
+        )
+    layers = []
+    with _Priors() if priors else contextlib.nullcontext():
+        for name in (f"l{l}" for l in range(1, depth)):
+            k = kernel(name, rows.shape[1], variance=HIDDEN_VARIANCE)
+            layer = gp(name, k, h, out=rows.shape[1], mean=means.identity)
+            h = layer.mean(h) + matmul(layer.sparse.factor.lower, layer.v)
+            layers.append(layer)
+        last = kernel(f"l{depth}", rows.shape[1])
+        scale = 0.0 if noise is None else noise_param("exact", noise)
+    least = max(_LEAST_NOISE, default_jitter(h.dtype)) * jnp.mean(evaluated(last, h))
+    scale = jnp.sqrt(jnp.square(scale) + least)
+    if given is None:
+        K = evaluated(last, h, h) + jnp.square(scale) * jnp.eye(len(h), dtype=h.dtype)
+        # NumPyro's checks compile twenty small programs.
+        numpyro.sample("y", DenseNormal(jnp.zeros(len(h)), K, validate_args=False), obs=y)
+        return
+    sparse = Sparse.build(last, h, 1)
+    q = given_values(None, sparse.project(h), as_float(given[1])[:, None], scale)
+    # The layer takes the exact q(v) as it takes a guide's.
+    name = f"l{depth}.v"
+    drawn: Any = {name: guide_site(name, Handover(q, sparse=sparse), q.loc)}
+    with handlers.block(hide=[name]), handlers.replay(trace=drawn):
+        f = gp(f"l{depth}", last, h)
+    with minibatch(x, y) as (x, y):
+        for layer in layers:
+            x = layer.sample(x)
+        numpyro.sample("y", observe(f(x), partial(gaussian, noise=scale, out=1)), obs=y)

@@ -1,0 +1,78 @@
+"""Deep GPs without inducing inputs, against dense algebra in float64."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro import handlers
+from numpyro.infer.util import log_density
+
+import dgp_ppl as dgp
+from dgp_ppl import models
+
+KEY = jax.random.key(0)
+
+
+def rows():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (12, 2))
+    return x, np.sin(3 * x[:, 0]) + x[:, 1]
+
+
+def kernel(a, b, lengthscale, variance):
+    square = np.square((a[:, None] - b[None]) / lengthscale).sum(axis=-1)
+    return variance * np.exp(-0.5 * square)
+
+
+def draws_of_one():
+    """Return values of all latent sites of two layers on 12 rows of two inputs."""
+    rng = np.random.default_rng(1)
+    return {
+        "l1.variance": np.array(0.3),
+        "l1.lengthscale": np.array([0.8, 1.2]),
+        "l1.v": rng.standard_normal((12, 2)),
+        "l2.variance": np.array(1.7),
+        "l2.lengthscale": np.array([0.7, 0.9]),
+        "noise": np.array(0.05),
+    }
+
+
+def dense(x, y, values, hidden_new):
+    """Return the log evidence of the last layer, and its mean and variance at hidden values."""
+    hidden = hidden_of(x)
+    last = [values["l2.lengthscale"], values["l2.variance"]]
+    noise = values["noise"] ** 2 + 1e-8 * values["l2.variance"]
+    K = kernel(hidden, hidden, *last) + noise * np.eye(len(x))
+    evidence = -0.5 * (y @ np.linalg.solve(K, y) + np.linalg.slogdet(2 * np.pi * K)[1])
+    k = kernel(hidden, hidden_new, *last)
+    mean = k.T @ np.linalg.solve(K, y)
+    var = last[1] - np.sum(k * np.linalg.solve(K, k), axis=0) + noise
+    return evidence, mean, var
+
+
+def test_density_and_prediction_equal_dense_algebra():
+    x, y = rows()
+    with jax.enable_x64(True):
+        values = jax.tree.map(jnp.asarray, draws_of_one())
+        with handlers.trace() as sites, handlers.substitute(data=values):
+            models.exact(jnp.asarray(x), jnp.asarray(y))
+        found = float(sites["y"]["fn"].log_prob(jnp.asarray(y)))
+        joint = float(log_density(models.exact, (jnp.asarray(x), jnp.asarray(y)), {}, values)[0])
+        others = sum(
+            float(np.sum(site["fn"].log_prob(site["value"])))
+            for name, site in sites.items()
+            if site["type"] == "sample" and name != "y"
+        )
+    # In float32 a prediction would miss by the rounding of the rows.
+    draws = {n: np.stack([a, a]) for n, a in draws_of_one().items()}
+    p = dgp.predict(KEY, models.exact, None, {}, x, given=(x, y), posterior_samples=draws)
+    evidence, mean, var = dense(x, y, draws_of_one(), hidden_of(x))
+    np.testing.assert_allclose(found, evidence, rtol=1e-8)
+    np.testing.assert_allclose(joint - others, evidence, rtol=1e-8)
+    np.testing.assert_allclose(p.mean, mean, atol=3e-6)
+    np.testing.assert_allclose(p.var, var, rtol=1e-4)
+
+
+def hidden_of(x):
+    values = draws_of_one()
+    K = kernel(x, x, values["l1.lengthscale"], values["l1.variance"])
+    return x + np.linalg.cholesky(K + 0.3 * 2.3e-12 * np.eye(len(x))) @ values["l1.v"]
