@@ -150,8 +150,8 @@ class Setting:
         fits=lambda share: 0 <= share <= 1,
     )
     restarts: int = _option(1, "Fits of each method by different keys; predictions are mixed.", FIT)
-    draws: int = _option(250, "Draws kept from each chain, for sghmc and nuts.", FIT)
-    chains: int = _option(2, "Chains, for sghmc and nuts; R-hat needs at least two.", FIT)
+    draws: int = _option(250, "Draws kept from each chain, for sghmc, nuts and bayes.", FIT)
+    chains: int = _option(2, "Chains, for sghmc, nuts and bayes; R-hat needs at least two.", FIT)
     samples: int = _option(100, "Draws through the layers for each prediction.", RESULTS)
 
     # What the data say; see `complete_setting`.
