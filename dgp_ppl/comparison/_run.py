@@ -92,7 +92,7 @@ class Run(Summarized):
         fitted, config = self.fitted, self.config
         passes = config["samples"]
         draws = min(_MAX_DRAWS_PER_PASS * passes, max(passes, _MAX_VALUES // len(self.y)))
-        with precision_of(fitted.result.params):
+        with precision_of((fitted.result.params, fitted.chains and fitted.chains.samples)):
             return to_inferencedata(
                 random.key(config["seed"]), fitted.model, fitted.guide, fitted.result.params,
                 self.x, self.y, posterior_samples=fitted.chains or fitted.draws,
@@ -108,7 +108,7 @@ class Run(Summarized):
     def check(self) -> FitCheck:
         """`check_fit` of this fit, made at the first access."""
         fitted, y = self.fitted, self.y
-        with precision_of(fitted.result.params):
+        with precision_of((fitted.result.params, fitted.chains and fitted.chains.samples)):
             y = self.standardizer.outputs(y) if self.data.task == "regression" else y
             return check_fit(
                 fitted.result, random.key(self.config["seed"]), fitted.model, fitted.guide,

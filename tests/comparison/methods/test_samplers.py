@@ -1,5 +1,6 @@
 """Samplers in a comparison: their chains, and ArviZ trees."""
 
+import jax
 import numpy as np
 import pytest
 import xarray
@@ -58,3 +59,23 @@ def test_minibatches_in_the_reference_space_of_a_coupled_fit():
     assert row["rhat"] < 1.15
     assert row["rhat_predictions"] < 1.05
     assert row["rmse"] < 0.6 * np.std(outcome.fits["sghmc_coupled"].y_test)
+
+
+@pytest.mark.slow
+def test_all_of_a_deep_gp_of_few_rows_is_sampled(tmp_path):
+    """Draws are in float64; the kept fit predicts the same, and has the tree of other samplers."""
+    options = TINY | {"draws": 60, "chains": 2, "splits": 1, "samples": 40}
+    outcome = dgp_ppl.compare("step", ("bayes",), out=tmp_path, **options)
+    run, (row,) = outcome.fits["bayes"], outcome.splits
+    chains = run.fitted.chains
+    assert {n.split(".")[0] for n in chains.samples} == {"l1", "l2", "noise"}
+    assert {a.dtype for a in chains.samples.values()} == {np.dtype(np.float64)}
+    assert row["rmse"] < 0.4 * np.std(run.y_test)
+    assert run.tree["log_likelihood"]["y"].sizes == {"chain": 2, "draw": 60, "data": 90}
+    assert str(run.check)
+    run.save(tmp_path / "bayes.dgp")
+    kept = dgp_ppl.load(tmp_path / "bayes.dgp")
+    key = jax.random.key(0)
+    x = np.linspace(-1, 1, 5)[:, None]
+    here = run.fitted.predict(key, x, standardizer=run.standardizer, num_samples=10)
+    np.testing.assert_array_equal(kept.predict(key, x, num_samples=10).mean, here.mean)
