@@ -24,7 +24,14 @@ from dgp_ppl.likelihoods import observe
 from dgp_ppl.linalg import default_jitter
 from dgp_ppl.linalg._density import normal_log_density
 from dgp_ppl.linalg._products import as_float, matmul
-from dgp_ppl.models._stack import HIDDEN_VARIANCE, KernelMaker, gaussian, noise_param
+from dgp_ppl.models._stack import (
+    HIDDEN_VARIANCE,
+    KernelMaker,
+    gaussian,
+    makes_kernel,
+    noise_param,
+    takes_variance,
+)
 
 _LEAST_NOISE = 1e-8  # of the variance; with less the sampler's steps become tiny
 
@@ -94,7 +101,7 @@ def exact(
             of a lengthscale has the sd 1, of a variance or the noise 2. Without, they are params.
 
     Raises:
-        TypeError: if `depth` is not an integer.
+        TypeError: if `depth` is not an integer, `given` no pair, or `kernel` no such function.
         ValueError: if the shapes do not fit.
 
     Source: Damianou & Lawrence (2013); Sauer, Gramacy & Higdon (2023), "Active learning for deep
@@ -102,12 +109,21 @@ def exact(
     """
     check_count("exact", "depth", depth)
     check_flags("exact", priors=priors)
+    if not makes_kernel(kernel):
+        raise TypeError(
+            f"exact: kernel is {kernel!r}, wanted a function of a name and a number of inputs, "
+            "such as kernels.Matern52.learned"
+        )
+    if given is not None and (not isinstance(given, tuple | list) or len(given) != 2):
+        raise TypeError(f"exact: given is {type(given).__name__}, wanted the pair (x, y) of a run")
+    name = "x" if given is None else "given"
     rows, targets = (x, y) if given is None else given
-    rows = h = as_float(as_array("exact", "x" if given is None else "given", rows))
+    targets: Any = targets if given is None else as_array("exact", "given[1]", targets)
+    rows = h = as_float(as_array("exact", name, rows))
     if rows.ndim != 2 or not len(rows) or jnp.shape(x)[1:] != rows.shape[1:]:
         raise ValueError(
-            f"exact: x has shape {jnp.shape(x)} and the rows {rows.shape}, wanted [N, D] of both; "
-            "for one input dimension pass x[:, None]"
+            f"exact: {name} has shape {rows.shape}, and x {jnp.shape(x)}, wanted [N, D] with N >= 1 "
+            "and the same D; for one input dimension pass x[:, None]"
         )
     if targets is not None and jnp.shape(targets) != rows.shape[:1]:
         raise ValueError(
@@ -116,7 +132,8 @@ def exact(
     layers = []
     with _Priors() if priors else contextlib.nullcontext():
         for name in (f"l{l}" for l in range(1, depth)):
-            k = kernel(name, rows.shape[1], variance=HIDDEN_VARIANCE)
+            start = {"variance": HIDDEN_VARIANCE} if takes_variance(kernel) else {}
+            k = kernel(name, rows.shape[1], **start)
             layer = gp(name, k, h, out=rows.shape[1], mean=means.identity)
             h = layer.mean(h) + matmul(layer.sparse.factor.lower, layer.v)
             layers.append(layer)
@@ -130,7 +147,7 @@ def exact(
         numpyro.sample("y", DenseNormal(jnp.zeros(len(h)), K, validate_args=False), obs=y)
         return
     sparse = Sparse.build(last, h, 1)
-    q = given_values(None, sparse.project(h), as_float(given[1])[:, None], scale)
+    q = given_values(None, sparse.project(h), as_float(targets)[:, None], scale)
     # The layer takes the exact q(v) as it takes a guide's.
     name = f"l{depth}.v"
     drawn: Any = {name: guide_site(name, Handover(q, sparse=sparse), q.loc)}
