@@ -117,17 +117,17 @@ def exact(
     if given is not None and (not isinstance(given, tuple | list) or len(given) != 2):
         raise TypeError(f"exact: given is {type(given).__name__}, wanted the pair (x, y) of a run")
     name = "x" if given is None else "given"
-    rows, targets = (x, y) if given is None else given
-    targets: Any = targets if given is None else as_array("exact", "given[1]", targets)
+    pair: Any = (x, y) if given is None else (given[0], as_array("exact", "given[1]", given[1]))
+    rows, values = pair
     rows = h = as_float(as_array("exact", name, rows))
     if rows.ndim != 2 or not len(rows) or jnp.shape(x)[1:] != rows.shape[1:]:
         raise ValueError(
-            f"exact: {name} has shape {rows.shape}, and x {jnp.shape(x)}, wanted [N, D] with N >= 1 "
-            "and the same D; for one input dimension pass x[:, None]"
+            f"exact: {name} has shape {rows.shape}, and x {jnp.shape(x)}, wanted [N, D] with N "
+            ">= 1, of the same D; for one input dimension pass x[:, None]"
         )
-    if targets is not None and jnp.shape(targets) != rows.shape[:1]:
+    if values is not None and jnp.shape(values) != rows.shape[:1]:
         raise ValueError(
-            f"exact: y has shape {jnp.shape(targets)}, wanted {rows.shape[:1]}: one for each row"
+            f"exact: y has shape {jnp.shape(values)}, wanted {rows.shape[:1]}: one for each row"
         )
     layers = []
     with _Priors() if priors else contextlib.nullcontext():
@@ -147,7 +147,7 @@ def exact(
         numpyro.sample("y", DenseNormal(jnp.zeros(len(h)), K, validate_args=False), obs=y)
         return
     sparse = Sparse.build(last, h, 1)
-    q = given_values(None, sparse.project(h), as_float(targets)[:, None], scale)
+    q = given_values(None, sparse.project(h), as_float(values)[:, None], scale)
     # The layer takes the exact q(v) as it takes a guide's.
     name = f"l{depth}.v"
     drawn: Any = {name: guide_site(name, Handover(q, sparse=sparse), q.loc)}
