@@ -22,7 +22,7 @@ from typing import Any
 import jax
 import numpy as np
 from numpy import pi
-from scipy import stats
+from scipy.stats import norm, qmc
 from small_functions import Function, borehole, friedman, hill, ishigami, of_sklearn, step
 
 from dgp_ppl import Standardizer, metrics
@@ -147,13 +147,13 @@ def of_dgpsi(x: Any, y: Any, x_test: Any, y_test: Any, seed: int) -> Any:
 
 def gaussian(mean: np.ndarray, sd: np.ndarray, y_test: np.ndarray) -> Any:
     crps = metrics.crps_gaussian_mixture(y_test, mean[None], sd[None])
-    half = stats.norm.ppf(0.95) * sd
+    half = norm.ppf(0.95) * sd
     return mean, crps, (mean - half, mean + half)
 
 
 def run(method: str, case: str, design: int) -> dict[str, Any]:
     function, dim, num = CASES[case]
-    u = stats.qmc.LatinHypercube(dim, seed=design).random(num)
+    u = qmc.LatinHypercube(dim, rng=design).random(num)
     u_test = np.random.default_rng(1000 + design).uniform(size=(TEST, dim))
     y, y_test = function(u), function(u_test)
     scale = Standardizer.fit(u, y)
@@ -163,7 +163,8 @@ def run(method: str, case: str, design: int) -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if method == "sklearn":
-            found = gaussian(*of_sklearn(x, y, x_test, design)[:2], y_test)
+            mean, sd, *_ = of_sklearn(x, y, x_test, design)
+            found = gaussian(mean, sd, y_test)
         elif method == "dgpsi":
             found = of_dgpsi(x, y, x_test, y_test, design)
         else:
@@ -187,7 +188,9 @@ def main() -> None:
     args = parser.parse_args()
     kept = args.jsonl.read_text().splitlines() if args.jsonl.exists() else []
     done = {tuple(json.loads(line)[n] for n in ("method", "case", "design")) for line in kept}
-    runs = itertools.product(range(args.designs), args.cases.split(","), args.methods.split(","))
+    runs: Any = itertools.product(
+        range(args.designs), args.cases.split(","), args.methods.split(",")
+    )
     for design, case, method in runs:
         if (method, case, design) in done:
             continue
