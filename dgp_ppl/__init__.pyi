@@ -5,6 +5,7 @@ from . import (
     core as core,
     criticism as criticism,
     datasets as datasets,
+    design as design,
     inference as inference,
     inferencedata as inferencedata,
     initialize as initialize,

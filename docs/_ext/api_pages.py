@@ -35,6 +35,7 @@ PAGES = [
     ("plots", "Plots", "dgp_ppl.plots", ""),
     ("datasets", "Data sets", "dgp_ppl.datasets", ""),
     ("comparison", "Comparison", "dgp_ppl.comparison", ""),
+    ("design", "Sequential design", "dgp_ppl.design", ""),
     ("report", "Reports", "dgp_ppl.report", ""),
     ("sklearn", "scikit-learn", "dgp_ppl.sklearn", ""),
     ("linalg", "Linear algebra", "dgp_ppl.linalg", ""),

@@ -1,0 +1,20 @@
+"""Choose the next runs of a costly simulator: `Study` asks, you run, it is told, it asks again.
+
+The criteria are functions of predictions, for loops of your own.
+"""
+
+from __future__ import annotations
+
+from dgp_ppl.design._criteria import (
+    contour_entropy,
+    expected_improvement,
+    global_improvement,
+    log_expected_improvement,
+    variance_reduction,
+)
+from dgp_ppl.design._study import Best, Study
+
+__all__ = [
+    "Best", "Study", "contour_entropy", "expected_improvement", "global_improvement",
+    "log_expected_improvement", "variance_reduction",
+]  # fmt: skip

@@ -1,0 +1,113 @@
+"""The inputs of the next runs, given fits of the runs so far."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jax import random
+
+from dgp_ppl._errors import DataError
+from dgp_ppl._typing import PRNGKey
+from dgp_ppl.design._batch import greedy
+from dgp_ppl.design._criteria import OF_DRAWS
+from dgp_ppl.design._space import Row, Space
+from dgp_ppl.design._surrogate import Emulator, joint_draws, search
+
+_POOL, _NEAR = 1024, 256  # inputs to score; of them, around the best run
+_DRAWS, _JOINT = 256, (256, 512)  # joint draws, and their inputs; more of a criterion of draws
+_GIVEN = 32  # runs that the fits do not have, at most: the latest count
+_PADDING = 64  # numbers of runs are multiples of it in compiled programs
+_FAR = 1e3  # from all codes
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """What the next inputs depend on."""
+
+    space: Space
+    criterion: str
+    sign: float  # -1 to maximise, else 1
+    level: float | None  # of a contour
+    key: PRNGKey
+    emulators: Sequence[Emulator]  # fits of y and of each constraint
+    runs: Sequence[tuple[Row, Sequence[float]]]  # that did not fail
+    best: tuple[Row, Sequence[float]] | None  # of the feasible ones
+    given: Sequence[Row]  # inputs that the fits do not have: under way, failed, or new
+
+    def answer(self, num: int) -> list[Row]:
+        """Return the inputs of the next runs.
+
+        Raises:
+            DataError: if a finite space has no more.
+        """
+        key_search, key_draws, key_pool = random.split(self.key, 3)
+        rows, about = self._pool(int(random.bits(key_pool))), self._about()
+        of_draws, new = self.criterion in OF_DRAWS, self._new(rows)
+        scores = weights = np.zeros(len(rows))
+        if not of_draws or len(self.emulators) > 1:
+            codes = self.space.encode(rows)
+            scores, weights, better, start = search(
+                self.criterion, self.emulators, key_search, codes, self.space.free, new, about
+            )
+            rows = [*rows, *self.space.decode(better, [rows[i] for i in start])]
+            new = self._new(rows)
+        if (left := new.sum()) < num:
+            raise DataError(
+                f"Study.ask: n is {num}, and {left} inputs of {self.space.size} have not been "
+                "asked, wanted fewer; see Study.best"
+            )
+        scores, weights = (np.where(new, a, -np.inf) for a in (scores, weights))
+        if num == 1 and not (self.given or of_draws):
+            return [rows[int(np.argmax(scores))]]
+        # Joint draws at the best, and at others that fill the space.
+        size = _JOINT[of_draws] - _GIVEN
+        order = np.argsort(-scores, kind="stable")
+        rest = np.sort(order[size // 2 :])
+        some = rest[np.linspace(0, len(rest) - 1, size - size // 2).astype(int)]
+        places = np.concatenate([order[: size // 2], some])
+        given = list(self.given)[-_GIVEN:]
+        padding = [rows[0]] * (_GIVEN - len(given))
+        chosen = [*given, *padding, *(rows[i] for i in places)]
+        codes = self.space.encode(chosen)
+        draws, mean = joint_draws(self.emulators[0], _DRAWS, key_draws, codes)
+        distance = np.square(codes[:, None] - about["runs"]).sum(axis=-1)
+        about |= {"nearest": about["values"][distance.argmin(axis=1)]}
+        weights = np.concatenate([np.full(_GIVEN, -np.inf), weights[places]])
+        found = greedy(
+            self.criterion, num, self.sign * draws, self.sign * mean, len(given), about, weights
+        )
+        return [chosen[i] for i in found]
+
+    def _pool(self, seed: int) -> list[Row]:
+        near = self.best is not None and self.criterion in ("log_ei", "thompson")
+        near = near and self.space.size > _POOL
+        rows = self.space.fill(_POOL - _NEAR * near, seed)
+        if near and self.best is not None:
+            rows += self.space.near(self.best[0], _NEAR, seed)
+        return rows + rows[:1] * (_POOL - len(rows))
+
+    def _new(self, rows: Sequence[Row]) -> np.ndarray:
+        """Return which rows have not been asked, and did not come before."""
+        taken, new = {*self.given, *(row for row, _ in self.runs)}, []
+        for row in rows:
+            new.append(row not in taken)
+            taken.add(row)
+        return np.array(new)
+
+    def _about(self) -> dict[str, Any]:
+        """Return what criteria know, in standard units; what is sought is low."""
+        first, *others = self.emulators
+        standard = lambda y: self.sign * first.standard(np.asarray(y, float))  # noqa: E731
+        rest = -len(self.runs) % _PADDING
+        codes = self.space.encode([row for row, _ in self.runs])
+        return {
+            "sign": np.float64(self.sign),
+            "best": np.float64(np.inf if self.best is None else standard(self.best[1][0])),
+            "level": np.float64(np.nan if self.level is None else standard(self.level)),
+            "limits": np.array([e.standard(0.0) for e in others]),
+            "runs": np.pad(codes, [(0, rest), (0, 0)], constant_values=_FAR),
+            "values": np.pad(standard([y[0] for _, y in self.runs]), (0, rest)),
+        }

@@ -1,0 +1,239 @@
+"""Studies: questions, results, files, failed runs and kills."""
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+from support.helpers import KEY
+from support.surrogates import given_gp
+
+from dgp_ppl.design import Study
+
+LINE = {"a": (-2.0, 2.0)}
+WIDE = {"a": (-2.0, 2.0), "n": range(-3, 4), "kind": ["x", "y"]}
+
+
+def bowl(x):
+    x = {"a": 0.0, "n": 1, "kind": "x"} | x
+    return (x["a"] - 0.7) ** 2 + 0.1 * (x["n"] - 1) ** 2 + (x["kind"] == "y")
+
+
+def told(bounds, num=6, function=bowl, **options):
+    """A study by the given GP that has made its first runs."""
+    study = Study(KEY, bounds, given_gp, initial=num, **options)
+    for x in study.ask(num):
+        study.tell(x, function(x))
+    return study
+
+
+def test_an_optimum_is_found_in_units_of_the_user():
+    study = told(LINE, num=4, function=lambda x: 1e4 + 50 * bowl(x))
+    best = study.run(lambda x: 1e4 + 50 * bowl(x), budget=10)
+    assert len(study) == 10
+    assert best.y - 1e4 < 50 * 1e-4
+    assert best.x == study.best.x
+    low = study.predict([{"a": 0.7}])
+    assert abs(low.mean[0] - 1e4) < 1.0
+
+
+def test_to_maximise_is_to_minimise_the_negative():
+    up = told(LINE, function=lambda x: -bowl(x), maximise=True)
+    assert up.ask(3)[1:] != up.ask(3)[1:]  # those under way are not asked again
+    up, down = told(WIDE, function=lambda x: -bowl(x), maximise=True), told(WIDE)
+    for ours, theirs in zip(up.ask(2), down.ask(2), strict=True):
+        assert ours["kind"] == theirs["kind"]
+        assert ours["n"] == theirs["n"]
+        assert abs(ours["a"] - theirs["a"]) < 1e-3
+
+
+@pytest.mark.parametrize("criterion", ["log_ei", "integrated_variance"])
+def test_a_study_from_a_file_asks_the_same(tmp_path, criterion):
+    """With runs under way, a failed one, and results in another order."""
+    study = told(WIDE, criterion=criterion)
+    asked = study.ask(3)
+    study.tell(asked[1], np.nan)
+    study.save(tmp_path / "study.json")
+    other = Study.load(tmp_path / "study.json", given_gp)
+    np.testing.assert_array_equal(other.y, study.y)
+    assert (other.pending, other.x, repr(other)) == (study.pending, study.x, repr(study))
+    for one in (study, other):
+        one.tell([asked[2], asked[0]], [bowl(asked[2]), bowl(asked[0])])
+    assert study.ask(2) == other.ask(2)
+
+
+@pytest.mark.parametrize("criterion", ["variance", "contour", "vigf", "thompson"])
+def test_each_criterion_asks_what_is_new(criterion):
+    level = 0.5 if criterion == "contour" else None
+    study = told(LINE, criterion=criterion, level=level)
+    rows = [tuple(x.values()) for x in study.ask(1) + study.ask(3) + study.x]
+    assert len(set(rows)) == len(rows)
+
+
+def test_variance_is_asked_for_where_it_is_highest():
+    study = told(LINE, num=5, criterion="variance")
+    (x,) = study.ask()
+    grid = [{"a": float(a)} for a in np.linspace(-2, 2, 401)]
+    variances = study.predict(grid, num_samples=1).var
+    assert study.predict([x], num_samples=1).var[0] >= variances.max() * (1 - 1e-6)
+
+
+def test_failed_runs_are_kept_and_not_asked_again():
+    study = told(LINE)
+    (lost,) = study.ask()
+    study.tell(lost, np.nan)
+    assert np.isnan(study.y[-1])
+    assert study.best.y < np.inf
+    for x in study.ask(2):
+        assert abs(x["a"] - lost["a"]) > 1e-3
+    study = Study(KEY, LINE, given_gp, initial=2)
+    for x in study.ask(2):
+        study.tell(x, np.nan)
+    assert len({x["a"] for x in study.ask(3)}) == 3  # there is nothing to fit
+    with pytest.raises(ValueError, match="none of 2 runs is feasible"):
+        _ = study.best
+
+
+def test_a_finite_space_is_asked_once():
+    study = told({"n": range(2), "m": range(2), "kind": ["x", "y"]}, num=4)
+    study.run(bowl, budget=8)
+    assert len({tuple(x.values()) for x in study.x}) == 8
+    with pytest.raises(ValueError, match="n is 1, and 0 inputs of 8 have not been asked"):
+        study.ask()
+
+
+def test_constraints_have_surrogates_of_their_own():
+    """The bowl's lowest feasible value is at a = 0."""
+    both = lambda x: [bowl(x), x["a"]]  # noqa: E731
+    study = told(LINE, function=both, constraints=1)
+    best = study.run(both, budget=11)
+    assert best.x["a"] <= 0
+    assert best.y < 0.49 + 0.02
+    assert study.y.shape == (11, 2)
+    study.tell({"a": 1.9}, [-5.0, 1.0])
+    assert study.best == best
+
+
+def test_other_fits_of_the_same_shapes_share_programs(caplog):
+    study = told(LINE)
+    study.run(bowl, budget=8)
+    with jax.log_compiles(), caplog.at_level(logging.WARNING):
+        study.run(bowl, budget=9)
+    assert not [r for r in caplog.records if r.getMessage().startswith("Compiling")]
+
+
+def test_runs_in_threads_are_told_as_they_end():
+    def late(x):
+        time.sleep(0.2 * (x["a"] < 0))
+        return bowl(x)
+
+    study = Study(KEY, LINE, given_gp, initial=6)
+    with ThreadPoolExecutor(3) as executor:
+        study.run(late, budget=8, batch=3, executor=executor)
+    assert len(study) == 8
+    assert study.pending == []
+    np.testing.assert_array_equal(study.y, [bowl(x) for x in study.x])
+
+
+def test_refits_are_at_each_row_and_then_by_growth():
+    fitted = []
+
+    def counted(task):
+        fitted.append(len(task.x))
+        return given_gp(task)
+
+    study = Study(KEY, LINE, partial(counted), initial=2)
+    rows = [{"a": float(a)} for a in np.linspace(-2, 2, 30)]
+    for num in (9, 1, 20):
+        study.tell(rows[:num], [bowl(x) for x in rows[:num]])
+        study.predict(rows[:1])
+    study.predict(rows[:1])
+    assert fitted == [9, 10, 30]
+
+
+KILLED = """
+import sys, time
+import jax
+from pathlib import Path
+from dgp_ppl.design import Study
+
+def simulator(x):
+    time.sleep(0.05)
+    return x["a"] ** 2
+
+path = Path(sys.argv[1])
+if path.exists():
+    study = Study.load(path)
+else:
+    study = Study(jax.random.key(0), {"a": (-1.0, 1.0), "n": range(9)}, initial=40)
+study.run(simulator, 40, path=path)
+"""
+
+
+def test_a_killed_study_asks_the_same(tmp_path):
+    path = tmp_path / "study.json"
+    for runs in (1, 15):
+        process = subprocess.Popen([sys.executable, "-c", KILLED, str(path)])
+        while process.poll() is None and not (
+            path.exists() and len(json.loads(path.read_text())["runs"]) >= runs
+        ):
+            time.sleep(0.01)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    study = Study.load(path)
+    assert 15 <= len(study) < 40
+    study.run(lambda x: x["a"] ** 2, 40, path=path)
+    whole = Study(jax.random.key(0), {"a": (-1.0, 1.0), "n": range(9)}, initial=40)
+    assert study.x == whole.ask(40)
+
+
+@pytest.mark.slow
+def test_the_optimum_of_branin_is_found():
+    """The least value is 0.398."""
+
+    def branin(x):
+        a, b = x["a"], x["b"]
+        bend = b - 5.1 * a**2 / (4 * np.pi**2) + 5 * a / np.pi - 6
+        return bend**2 + 10 * (1 - 1 / (8 * np.pi)) * np.cos(a) + 10
+
+    study = Study(KEY, {"a": (-5.0, 10.0), "b": (0.0, 15.0)})
+    assert study.run(branin, 35).y < 0.398 + 1e-2
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"criterion": "ucb"}, "criterion is 'ucb', wanted 'log_ei'"),
+        ({"surrogate": "gpy"}, "surrogate is 'gpy', wanted 'sgpr'"),
+        ({"level": 1.0}, "criterion 'log_ei' has no level"),
+        ({"criterion": "thompson", "constraints": 1}, "'thompson' has no constraints"),
+        ({"initial": 1}, "initial is 1, wanted at least 2"),
+    ],
+)
+def test_wrong_options_are_named(options, text):
+    with pytest.raises(ValueError, match=text):
+        Study(KEY, {"a": (0.0, 1.0)}, **options)
+
+
+def test_wrong_results_and_files_are_named(tmp_path):
+    study = Study(KEY, {"a": (0.0, 1.0)}, given_gp)
+    with pytest.raises(ValueError, match="y is inf, wanted a number; NaN for a run that failed"):
+        study.tell({"a": 0.5}, np.inf)
+    with pytest.raises(ValueError, match="y has 2 results and x 1 inputs"):
+        study.tell([{"a": 0.5}], [1.0, 2.0])
+    with pytest.raises(TypeError, match="level is None, wanted the level of 'contour'"):
+        Study(KEY, {"a": (0.0, 1.0)}, criterion="contour")
+    study.save(tmp_path / "a.json")
+    with pytest.raises(ValueError, match="was a function; pass surrogate="):
+        Study.load(tmp_path / "a.json")
+    (tmp_path / "b.json").write_text("{}")
+    with pytest.raises(ValueError, match="is no study"):
+        Study.load(tmp_path / "b.json")
