@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from support.helpers import KEY
 
 from dgp_ppl.design import Study
 from dgp_ppl.design._space import Space
-from support.helpers import KEY
 
 BOUNDS = {"a": (-5.0, 10.0), "n": range(1, 4), "kind": ["x", "y", "z"], "b": [0.1, 1.0]}
 
