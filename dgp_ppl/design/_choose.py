@@ -41,7 +41,7 @@ class Question:
         """Return the inputs of the next runs.
 
         Raises:
-            DataError: if a finite space has no more.
+            DataError: if a finite space has no more, or they are too many at once.
         """
         key_search, key_draws, key_pool = random.split(self.key, 3)
         rows, about = self._pool(int(random.bits(key_pool))), self._about()
@@ -54,16 +54,16 @@ class Question:
             )
             rows = [*rows, *self.space.decode(better, [rows[i] for i in start])]
             new = self._new(rows)
-        if (left := new.sum()) < num:
+        size = _JOINT[of_draws] - _GIVEN
+        if (most := min(new.sum(), size // 2)) < num:
             raise DataError(
-                f"Study.ask: n is {num}, and {left} inputs of {self.space.size} have not been "
-                "asked, wanted fewer; see Study.best"
+                f"Study.ask: n is {num}, wanted at most {most} at once, as {new.sum()} of "
+                f"{self.space.size} inputs have not been asked"
             )
         scores, weights = (np.where(new, a, -np.inf) for a in (scores, weights))
         if num == 1 and not (self.given or of_draws):
             return [rows[int(np.argmax(scores))]]
         # Joint draws at the best, and at others that fill the space.
-        size = _JOINT[of_draws] - _GIVEN
         order = np.argsort(-scores, kind="stable")
         rest = np.sort(order[size // 2 :])
         some = rest[np.linspace(0, len(rest) - 1, size - size // 2).astype(int)]

@@ -169,7 +169,7 @@ class Study:
             n: their number. The later ones are chosen given what the earlier ones may find.
 
         Raises:
-            DataError: if all inputs of a finite space have been asked.
+            DataError: if all inputs of a finite space have been asked, or n is above 100.
         """
         check_count("Study.ask", "n", n)
         taken = [*(row for row, _ in self._rows), *self._asked]

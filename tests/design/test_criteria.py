@@ -29,7 +29,7 @@ def test_expected_improvement_is_an_integral(x64, best):
     np.testing.assert_allclose(found, np.log(wanted), atol=1e-5)
 
 
-@pytest.mark.parametrize("z", [2.0, -2.99, -3.01, -10.0, -1e3])
+@pytest.mark.parametrize("z", [2.0, -3.99, -4.01, -10.0, -1e3])
 @pytest.mark.parametrize("wide", [False, True])
 def test_log_improvement_and_its_slope_are_exact_in_the_tail(z, wide):
     """The gain is an integral of u φ(z - u), and its slope one of φ(z - u)."""
@@ -42,7 +42,7 @@ def test_log_improvement_and_its_slope_are_exact_in_the_tail(z, wide):
         one = jnp.ones((1, 1))
         log_ei = lambda m: design.log_expected_improvement(m * one, one, 0.0)[0]  # noqa: E731
         value, found = jax.value_and_grad(log_ei)(jnp.asarray(-z))
-    error = 1e-11 if wide else 2e-6
+    error = 1e-8 if wide else 2e-5
     np.testing.assert_allclose(value, norm.logpdf(z) + np.log(gain), rtol=error)
     np.testing.assert_allclose(-found, slope, rtol=error)
 
