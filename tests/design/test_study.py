@@ -46,17 +46,18 @@ def test_an_optimum_is_found_in_units_of_the_user():
 
 
 def test_to_maximise_is_to_minimise_the_negative():
-    up, down = told(WIDE, function=lambda x: -bowl(x), maximise=True), told(WIDE)
+    up, down = told(LINE, function=lambda x: -bowl(x), maximise=True), told(LINE)
+    assert up.best.x == down.best.x
     for ours, theirs in zip(up.ask(2), down.ask(2), strict=True):
-        assert ours["kind"] == theirs["kind"]
-        assert ours["n"] == theirs["n"]
         assert abs(ours["a"] - theirs["a"]) < 1e-3
 
 
-@pytest.mark.parametrize("criterion", ["log_ei", "integrated_variance"])
-def test_a_study_from_a_file_asks_the_same(tmp_path, criterion):
+@pytest.mark.parametrize(
+    ("bounds", "criterion"), [(LINE, "log_ei"), (WIDE, "integrated_variance")]
+)
+def test_a_study_from_a_file_asks_the_same(tmp_path, bounds, criterion):
     """With runs under way, a failed one, and results in another order."""
-    study = told(WIDE, criterion=criterion)
+    study = told(bounds, criterion=criterion)
     asked = study.ask(3)
     study.tell(asked[1], np.nan)
     study.save(tmp_path / "study.json")
@@ -76,14 +77,6 @@ def test_each_criterion_asks_what_is_new(criterion):
     assert len(set(rows)) == len(rows)
 
 
-def test_variance_is_asked_for_where_it_is_highest():
-    study = told(LINE, num=5, criterion="variance")
-    (x,) = study.ask()
-    grid = [{"a": float(a)} for a in np.linspace(-2, 2, 401)]
-    variances = study.predict(grid, num_samples=1).var
-    assert study.predict([x], num_samples=1).var[0] >= variances.max() * (1 - 1e-6)
-
-
 def test_failed_runs_are_kept_and_not_asked_again():
     study = told(LINE)
     (lost,) = study.ask()
@@ -91,7 +84,7 @@ def test_failed_runs_are_kept_and_not_asked_again():
     assert np.isnan(study.y[-1])
     assert study.best.y < np.inf
     for x in study.ask(2):
-        assert abs(x["a"] - lost["a"]) > 1e-3
+        assert abs(x["a"] - lost["a"]) > 0.03
     study = Study(KEY, LINE, given_gp, initial=2)
     for x in study.ask(2):
         study.tell(x, np.nan)
@@ -101,7 +94,7 @@ def test_failed_runs_are_kept_and_not_asked_again():
 
 
 def test_a_finite_space_is_asked_once():
-    study = told({"n": range(2), "m": range(2), "kind": ["x", "y"]}, num=4)
+    study = told({"n": range(8)}, num=4)
     study.run(bowl, budget=8)
     assert len({tuple(x.values()) for x in study.x}) == 8
     with pytest.raises(ValueError, match="n is 1, wanted at most 0 at once, as 0 of 8 inputs"):
@@ -211,6 +204,14 @@ def test_a_study_that_ends_in_any_run_asks_the_same(tmp_path, batch):
             study.run(ends, budget=8, batch=batch, path=path)
     assert len(tried) == 3
     assert study.x == whole.x
+
+
+@pytest.mark.slow
+def test_an_optimum_is_found_among_integers_and_categories():
+    smooth = partial(given_gp, lengthscale=2.0)
+    best = Study(KEY, WIDE, smooth, initial=10).run(bowl, budget=25)
+    assert (best.x["n"], best.x["kind"]) == (1, "x")
+    assert abs(best.x["a"] - 0.7) < 0.02
 
 
 @pytest.mark.slow

@@ -1,0 +1,37 @@
+"""Scores of a pool against dense algebra, and better inputs by gradients."""
+
+import numpy as np
+from support.helpers import KEY
+from support.surrogates import dense, given_gp
+
+from dgp_ppl.design import log_expected_improvement
+from dgp_ppl.design._surrogate import Emulator, search
+
+CODES = np.array([[0.05, 0.0], [0.3, 1.0], [0.55, 0.0], [0.7, 1.0], [0.9, 0.0]])
+Y = np.array([1.0, 0.4, 0.2, 0.9, 1.5])
+
+
+def test_scores_are_exact_and_ascents_reach_the_best_of_a_grid():
+    emulator = Emulator.fit(given_gp, KEY, CODES, Y)
+    best = emulator.standard(0.2)
+
+    def exact(codes):
+        x, at = ((c - emulator.arrays.x_loc) / emulator.arrays.x_scale for c in (CODES, codes))
+        mean, covariance = dense(x, emulator.standard(Y), at)
+        return np.asarray(log_expected_improvement(mean[None], np.diag(covariance)[None], best))
+
+    pool = np.stack([np.linspace(0, 1, 12), np.arange(12) % 2], axis=1)
+    about = {
+        "sign": 1.0, "best": best, "level": np.nan, "limits": np.zeros(0), "runs": CODES,
+        "values": emulator.standard(Y),
+    }  # fmt: skip
+    free, new = np.array([True, False]), np.arange(12) != 4
+    scores, weights, better, start = search("log_ei", [emulator], KEY, pool, free, new, about)
+    np.testing.assert_allclose(scores[:12], exact(pool), atol=1e-3)
+    np.testing.assert_allclose(scores[12:], exact(better), atol=1e-3)
+    np.testing.assert_array_equal(weights, 0.0)
+    assert 4 not in start
+    np.testing.assert_array_equal(better[:, 1], pool[start, 1])  # it is not free
+    grid = np.stack([np.repeat(np.linspace(0, 1, 501), 2), np.tile([0.0, 1.0], 501)], axis=1)
+    assert scores[12:].max() > exact(grid).max() - 1e-3
+    assert scores[12:].max() > scores[:12].max() + 0.01
