@@ -47,9 +47,8 @@ class Program:
         return fitted(result=result).predict(key, x, num_samples=_PASSES)
 
     def moments(self, arrays: Arrays, key: PRNGKey, code: Array) -> tuple[Array, Array]:
-        """Return mean and variance of y in each pass at one input, [S, 1]. Inputs share noise."""
-        # The one place that says y, rather than f without noise.
-        mixtures = next(self.prediction(arrays, key, code[None]).components())[1]
+        """Return mean and variance of f in each pass at one input, [S, 1]. Inputs share noise."""
+        mixtures = next(self.prediction(arrays, key, code[None]).f.components())[1]
         return jax.vmap(lambda m: (m.mean, m.variance))(mixtures)
 
 
@@ -116,7 +115,7 @@ def search(
         the pool from which they come, [T].
     """
     static = criterion, tuple(e.program for e in emulators)
-    with precision_of([e.arrays.params for e in emulators]):
+    with precision_of([e.arrays[:2] for e in emulators]):
         arrays = [_in_precision(e.arrays) for e in emulators]
         about = {n: jnp.asarray(a, float) for n, a in about.items()}
         found = _search(static, arrays, key, jnp.asarray(codes, float), free, new, about)
@@ -173,7 +172,7 @@ def joint_draws(
     emulator: Emulator, num: int, key: PRNGKey, codes: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return joint draws of f, [K, N], with the moments of the prediction; and its mean, [N]."""
-    with precision_of(emulator.arrays.params):
+    with precision_of(emulator.arrays[:2]):
         arrays = _in_precision(emulator.arrays)
         found = _joint_draws((emulator.program, num), arrays, key, jnp.asarray(codes, float))
         draws, means, variances = (np.asarray(a, np.float64) for a in found)

@@ -52,9 +52,7 @@ def test_to_maximise_is_to_minimise_the_negative():
         assert abs(ours["a"] - theirs["a"]) < 1e-3
 
 
-@pytest.mark.parametrize(
-    ("bounds", "criterion"), [(LINE, "log_ei"), (WIDE, "integrated_variance")]
-)
+@pytest.mark.parametrize(("bounds", "criterion"), [(LINE, "log_ei"), (WIDE, "integrated_variance")])
 def test_a_study_from_a_file_asks_the_same(tmp_path, bounds, criterion):
     """With runs under way, a failed one, and results in another order."""
     study = told(bounds, criterion=criterion)
