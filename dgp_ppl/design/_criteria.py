@@ -171,8 +171,9 @@ def _log_normal(z: Array) -> Array:
 
 
 def _log_ei(means: Array, variances: Array, about: dict[str, Array]) -> Array:
-    found = log_expected_improvement(means, variances, about["best"])
-    return jnp.where(jnp.isfinite(about["best"]), found, 0.0)  # no run is feasible
+    known = jnp.isfinite(about["best"])  # whether a run is feasible
+    found = log_expected_improvement(means, variances, jnp.where(known, about["best"], 0.0))
+    return jnp.where(known, found, 0.0)
 
 
 def _log_variance(means: Array, variances: Array, about: dict[str, Array]) -> Array:

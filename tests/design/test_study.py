@@ -111,6 +111,14 @@ def test_constraints_have_surrogates_of_their_own():
     assert study.best == best
 
 
+def test_a_feasible_run_is_looked_for_while_there_is_none():
+    both = lambda x: [bowl(x), abs(x["a"] - 1.2) - 0.02]  # noqa: E731
+    study = told(LINE, function=both, constraints=1)
+    with pytest.raises(ValueError, match="none of 6 runs is feasible"):
+        _ = study.best
+    assert abs(study.run(both, budget=10).x["a"] - 1.2) < 0.02
+
+
 def test_other_fits_of_the_same_shapes_share_programs(caplog):
     study = told(LINE)
     study.run(bowl, budget=8)
