@@ -117,8 +117,7 @@ def exact(
     if given is not None and (not isinstance(given, tuple | list) or len(given) != 2):
         raise TypeError(f"exact: given is {type(given).__name__}, wanted the pair (x, y) of a run")
     name = "x" if given is None else "given"
-    pair: Any = (x, y) if given is None else (given[0], as_array("exact", "given[1]", given[1]))
-    rows, values = pair
+    rows, values = (x, y) if given is None else given
     rows = h = as_float(as_array("exact", name, rows))
     if rows.ndim != 2 or not len(rows) or jnp.shape(x)[1:] != rows.shape[1:]:
         raise ValueError(
@@ -147,7 +146,8 @@ def exact(
         numpyro.sample("y", DenseNormal(jnp.zeros(len(h)), K, validate_args=False), obs=y)
         return
     sparse = Sparse.build(last, h, 1)
-    q = given_values(None, sparse.project(h), as_float(values)[:, None], scale)
+    values = as_float(as_array("exact", "given[1]", given[1]))
+    q = given_values(None, sparse.project(h), values[:, None], scale)
     # The layer takes the exact q(v) as it takes a guide's.
     name = f"l{depth}.v"
     drawn: Any = {name: guide_site(name, Handover(q, sparse=sparse), q.loc)}
