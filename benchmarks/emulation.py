@@ -1,4 +1,4 @@
-"""Compare surrogates of noise-free simulators: 14 functions, 10 to 100 runs each.
+"""Compare surrogates of noise-free simulators: 15 functions, 10 to 100 runs each.
 
     python benchmarks/emulation.py [--methods bayes,gp,sklearn] [--cases CASES] [--designs 3] \
         [--jsonl benchmarks/results/emulation.jsonl]
