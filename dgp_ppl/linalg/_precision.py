@@ -73,12 +73,13 @@ def in_precision_of_argument(
                 found = program(static, *double(arrays))
             if not unless(found):
                 return single(found)
-            warnings.warn(
-                "params are float64, and this likelihood is computed in float32, where q(v) may "
-                "mean another function, wanted jax.config.update('jax_enable_x64', True)",
-                UserWarning,
-                stacklevel=2,
-            )
+            if _is_double(deciding[-1]):  # params; draws made by hand are often NumPy's
+                warnings.warn(
+                    "params are float64, and this likelihood is computed in float32, where q(v) "
+                    "may mean another function, wanted jax.config.update('jax_enable_x64', True)",
+                    UserWarning,
+                    stacklevel=2,
+                )
             return program(static, *single(arrays))
 
         return run
