@@ -252,10 +252,10 @@ class Study:
             self._keep(path)
             if executor is None:
                 for x in new:
-                    self.tell(x, simulator(x))
+                    self.tell(x, simulator(dict(x)))
                     self._keep(path)
                 continue
-            running |= {executor.submit(simulator, x): x for x in new}
+            running |= {executor.submit(simulator, dict(x)): x for x in new}
             for future in wait(running, None, FIRST_COMPLETED).done:
                 self.tell(running.pop(future), future.result())
             self._keep(path)

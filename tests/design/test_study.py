@@ -140,6 +140,14 @@ def test_runs_in_threads_are_told_as_they_end():
     np.testing.assert_array_equal(study.y, [bowl(x) for x in study.x])
 
 
+@pytest.mark.parametrize("num", [0, 2])
+def test_a_simulator_may_change_its_inputs(num):
+    study = told(LINE)
+    with ThreadPoolExecutor(num) if num else contextlib.nullcontext() as executor:
+        study.run(lambda x: bowl({"a": x.pop("a")}), budget=8, executor=executor)
+    np.testing.assert_array_equal(study.y, [bowl(x) for x in study.x])
+
+
 def test_refits_are_at_each_row_and_then_by_growth():
     fitted = []
 
