@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -240,25 +241,37 @@ class Study:
             executor: where they run, such as a `concurrent.futures.ThreadPoolExecutor`; by default
                 here, one after another. A run that ends is told and replaced at once.
             path: a file to save the study to, before and after each run.
+
+        An error of the simulator is raised once the other runs that began have ended.
         """
         check_count("Study.run", "budget", budget)
         check_count("Study.run", "batch", batch)
         waiting, running = self.pending, {}
-        while len(self) < budget:
-            room = min(batch, budget - len(self)) - len(running)
-            new, waiting = waiting[:room], waiting[room:]
-            if room and not new:
-                new = self.ask(room)
-            self._keep(path)
-            if executor is None:
-                for x in new:
-                    self.tell(x, simulator(dict(x)))
-                    self._keep(path)
-                continue
-            running |= {executor.submit(simulator, dict(x)): x for x in new}
-            for future in wait(running, None, FIRST_COMPLETED).done:
-                self.tell(running.pop(future), future.result())
-            self._keep(path)
+        try:
+            while len(self) < budget:
+                room = min(batch, budget - len(self)) - len(running)
+                new, waiting = waiting[:room], waiting[room:]
+                if room and not new:
+                    new = self.ask(room)
+                self._keep(path)
+                if executor is None:
+                    for x in new:
+                        self.tell(x, simulator(dict(x)))
+                        self._keep(path)
+                    continue
+                running |= {executor.submit(simulator, dict(x)): x for x in new}
+                for future in wait(running, None, FIRST_COMPLETED).done:
+                    self.tell(running.pop(future), future.result())
+                self._keep(path)
+        except BaseException as error:
+            # The results of other runs are told; an interrupt does not wait for them.
+            begun = [future for future in running if not future.cancel()]
+            for future in wait(begun, None if isinstance(error, Exception) else 0).done:
+                with contextlib.suppress(Exception):
+                    self.tell(running[future], future.result())
+            if running:
+                self._keep(path)
+            raise
         return self.best
 
     def predict(self, x: Sequence[Mapping[str, Any]], num_samples: int = 100) -> Prediction:

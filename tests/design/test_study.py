@@ -9,6 +9,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from threading import Event, Timer
 
 import jax
 import numpy as np
@@ -146,6 +147,32 @@ def test_a_simulator_may_change_its_inputs(num):
     with ThreadPoolExecutor(num) if num else contextlib.nullcontext() as executor:
         study.run(lambda x: bowl({"a": x.pop("a")}), budget=8, executor=executor)
     np.testing.assert_array_equal(study.y, [bowl(x) for x in study.x])
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_a_result_beside_a_run_that_fails_is_kept(tmp_path, error):
+    """An error waits for the other run, and an interrupt does not."""
+    study, path = told(LINE), tmp_path / "study.json"
+    fails, lasts = study.ask(2)
+    begun, ends = Event(), Event()
+
+    def one_fails(x):
+        if x == fails:
+            begun.wait(10)
+            raise error
+        begun.set()
+        ends.wait(10)
+        return bowl(x)
+
+    with ThreadPoolExecutor(2) as executor:
+        Timer(1.0, ends.set).start()
+        with pytest.raises(error):
+            study.run(one_fails, budget=8, batch=2, executor=executor, path=path)
+        waited = ends.is_set()
+    assert waited == (error is RuntimeError)
+    kept = Study.load(path, given_gp)
+    assert kept.pending == [fails] + [lasts] * (not waited)
+    assert len(kept) == 6 + waited
 
 
 def test_refits_are_at_each_row_and_then_by_growth():
