@@ -251,8 +251,10 @@ class Study:
             while len(self) < budget:
                 room = min(batch, budget - len(self)) - len(running)
                 new, waiting = waiting[:room], waiting[room:]
-                if room and not new:
-                    new = self.ask(room)
+                taken = {*self._asked, *(row for row, _ in self._rows)}
+                left = self._space.size - len(taken)
+                if room and not new and (left or not running):
+                    new = self.ask(min(room, left) or 1)
                 self._keep(path)
                 if executor is None:
                     for x in new:

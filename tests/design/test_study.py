@@ -100,6 +100,15 @@ def test_a_finite_space_is_asked_once():
         study.ask()
 
 
+@pytest.mark.parametrize("threads", [0, 3])
+def test_a_batch_runs_all_that_is_left_of_a_finite_space(threads):
+    study = told({"n": range(8)}, num=4)
+    with ThreadPoolExecutor(threads) if threads else contextlib.nullcontext() as executor:
+        with pytest.raises(ValueError, match="as 0 of 8 inputs"):
+            study.run(bowl, budget=20, batch=3, executor=executor)
+    assert len({tuple(x.values()) for x in study.x}) == 8
+
+
 def test_constraints_have_surrogates_of_their_own():
     """The bowl's lowest feasible value is at a = 0."""
     both = lambda x: [bowl(x), x["a"]]  # noqa: E731
