@@ -181,18 +181,16 @@ class Study:
         if len(finite) < 2:  # nothing to fit to
             even += self._space.fill(1024, self._seed())
         rows = [row for row in dict.fromkeys(even) if row not in taken][:n]
-        self._asked += rows
         if len(rows) < n:
             fitted, emulators = self._emulators()
             failed = [row for row, y in self._rows if not np.isfinite(y).all()]
-            given = [*failed, *(row for row, _ in finite[fitted:]), *self._asked]
+            given = [*failed, *(row for row, _ in finite[fitted:]), *self._asked, *rows]
             sign, best = -1.0 if self.maximise else 1.0, self._best()
             question = Question(
                 self._space, self.criterion, sign, self.level, key, emulators, finite, best, given
             )
-            chosen = question.answer(n - len(rows))
-            self._asked += chosen
-            rows += chosen
+            rows += question.answer(n - len(rows))
+        self._asked += rows
         return [self._space.named(row) for row in rows]
 
     def tell(self, x: Any, y: Any) -> None:
@@ -364,9 +362,9 @@ class Study:
             num = _EACH
             while (more := math.ceil(num * _GROWTH)) <= len(runs):
                 num = more
+        if num < 2:
+            raise DataError(f"Study: {num} runs did not fail, wanted at least 2 to fit")
         if self._fits[0] != num:
-            if num < 2:
-                raise DataError(f"Study: {num} runs did not fail, wanted at least 2 to fit")
             surrogate: Any = self.surrogate
             method = METHODS[surrogate] if isinstance(surrogate, str) else surrogate
             codes = self._space.encode([row for row, _ in runs[:num]])
