@@ -111,17 +111,21 @@ class Study:
         check_count("Study", "constraints", constraints, 0)
         if not callable(surrogate):
             check_choice("Study", "surrogate", surrogate, tuple(METHODS))
-        if (criterion == "contour") != (level is not None):
+        if criterion == "contour" or level is not None:
             check_kind("Study", "level", level, Real, "the level of 'contour', and of it alone")
+        if criterion != "contour" and level is not None:
             raise ValueError(f"Study: criterion {criterion!r} has no level, wanted 'contour'")
+        if level is not None and not math.isfinite(level):
+            raise DataError(f"Study: level is {level}, wanted a finite number in the units of y")
         if criterion == "thompson" and constraints:
             raise ValueError("Study: 'thompson' has no constraints, wanted criterion='log_ei'")
         self._space = Space(bounds)
         initial = 5 * (len(bounds) + 1) if initial is None else initial
         check_count("Study", "initial", initial, 2)
         self.key, self.surrogate, self.criterion = key, surrogate, criterion
-        self.maximise, self.initial, self.level = bool(maximise), initial, level
-        self.constraints = constraints
+        self.maximise, self.initial = bool(maximise), int(initial)
+        self.level = None if level is None else float(level)  # JSON has no numbers of NumPy
+        self.constraints = int(constraints)
         self._rows: list[tuple[Row, list[float]]] = []
         self._asked: list[Row] = []
         self._fits: tuple[int, list[Emulator]] = (0, [])

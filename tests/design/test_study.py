@@ -303,6 +303,16 @@ def test_wrong_options_are_named(options, text):
         Study(KEY, {"a": (0.0, 1.0)}, **options)
 
 
+def test_options_of_numpy_are_saved(tmp_path):
+    options = {"initial": np.int64(4), "level": np.float32(0.5), "maximise": np.True_}
+    study = Study(KEY, LINE, given_gp, criterion="contour", **options)
+    study.save(tmp_path / "study.json")
+    other = Study.load(tmp_path / "study.json", given_gp)
+    assert (other.initial, other.level, other.maximise) == (4, 0.5, True)
+    with pytest.raises(ValueError, match="level is nan, wanted a finite number"):
+        Study(KEY, LINE, given_gp, criterion="contour", level=np.nan)
+
+
 def test_wrong_results_and_files_are_named(tmp_path):
     study = Study(KEY, {"a": (0.0, 1.0)}, given_gp)
     with pytest.raises(ValueError, match="y is inf, wanted a number; NaN for a run that failed"):
