@@ -331,10 +331,11 @@ class Study:
             }
             surrogate = surrogate or kept["surrogate"]
             study = cls(key, bounds, surrogate or METHODS["gp"], **kept["options"])
-            study._rows = [
-                (tuple(row), [math.nan if a is None else a for a in y]) for row, y in kept["runs"]
-            ]
-            study._asked = [tuple(row) for row in kept["asked"]]
+            space, shape = study._space, (1 + study.constraints,) * (study.constraints > 0)
+            for row, y in kept["runs"]:
+                values = [math.nan if a is None else a for a in y]
+                study.tell(space.named(row), np.reshape(values, shape))
+            study._asked = [space.row("asked", space.named(row)) for row in kept["asked"]]
         except DAMAGE as error:
             raise DataError(
                 f"Study.load: {path} is no study ({one_line(error)}), wanted a file of Study.save"

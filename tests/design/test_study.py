@@ -1,6 +1,7 @@
 """Studies: questions, results, files, failed runs and kills."""
 
 import contextlib
+import json
 import logging
 import os
 import signal
@@ -311,6 +312,21 @@ def test_options_of_numpy_are_saved(tmp_path):
     assert (other.initial, other.level, other.maximise) == (4, 0.5, True)
     with pytest.raises(ValueError, match="level is nan, wanted a finite number"):
         Study(KEY, LINE, given_gp, criterion="contour", level=np.nan)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"runs": [[[9.0], [1.0]]]}, {"runs": [[[0.1, 0.2], [1.0]]]}, {"runs": [[[0.1], []]]},
+        {"runs": [[[0.1], [1.0, 2.0]]]}, {"runs": [[[0.1], ["1"]]]}, {"asked": [[5.0]]},
+    ],
+)  # fmt: skip
+def test_damaged_runs_of_a_file_are_found(tmp_path, damage):
+    path = tmp_path / "study.json"
+    Study(KEY, LINE).save(path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | damage))
+    with pytest.raises(ValueError, match="is no study"):
+        Study.load(path)
 
 
 def test_wrong_results_and_files_are_named(tmp_path):
