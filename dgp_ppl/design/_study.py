@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import random
 
-from dgp_ppl._checks import check_choice, check_count, check_flags, check_key, check_kind
+from dgp_ppl._checks import as_array, check_choice, check_count, check_flags, check_key, check_kind
 from dgp_ppl._errors import DataError, one_line
 from dgp_ppl._files import DAMAGE, check_path, finite, replacing
 from dgp_ppl._typing import PRNGKey
@@ -207,9 +207,11 @@ class Study:
 
         Raises:
             DataError: if an input is unknown, missing or out of bounds, or a result is infinite.
+            TypeError: if a result is no number, such as None or a text.
         """
         kinds, wanted = Mapping | list | tuple, "inputs by name, or a list of them"
         check_kind("Study.tell", "x", x, kinds, wanted)
+        y = as_array("Study.tell", "y", y)
         inputs, results = ([x], [y]) if isinstance(x, Mapping) else (x, np.atleast_1d(y))
         if len(inputs) != len(results):
             raise DataError(
@@ -381,7 +383,7 @@ class Study:
 
     def _result(self, y: Any) -> list[float]:
         """Return the values of a run."""
-        found = np.asarray(y, float) if np.ndim(y) < 2 else np.zeros((0, 0))
+        found = np.asarray(y, float)
         num = 1 + self.constraints
         if found.shape != ((num,) if self.constraints else ()) or np.isinf(found).any():
             wanted = f"[y, c_1, ..., c_{self.constraints}]" if self.constraints else "a number"

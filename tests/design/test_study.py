@@ -329,6 +329,16 @@ def test_damaged_runs_of_a_file_are_found(tmp_path, damage):
         Study.load(path)
 
 
+@pytest.mark.parametrize("y", [None, "1.5", 1j, np.ma.masked, [1.0, [2.0]]])
+def test_results_that_are_no_numbers_are_named(y):
+    study = Study(KEY, LINE)
+    with pytest.raises(TypeError, match=r"Study\.tell: y "):
+        study.tell({"a": 0.5}, y)
+    with pytest.raises(TypeError, match=r"Study\.tell: y "):
+        study.tell([{"a": 0.5}], y)
+    assert len(study) == 0
+
+
 def test_wrong_results_and_files_are_named(tmp_path):
     study = Study(KEY, {"a": (0.0, 1.0)}, given_gp)
     with pytest.raises(ValueError, match="y is inf, wanted a number; NaN for a run that failed"):
