@@ -19,7 +19,8 @@ from dgp_ppl._errors import DataError, one_line
 
 Row = tuple[Any, ...]
 
-_WANTED = """an interval (0.0, 1.0), a range of integers range(1, 10), or a list of at least two \
+_MOST = 100_000  # values of a list
+_WANTED = f"""an interval (0.0, 1.0), a range of integers range(1, 10), or a list of 2 to {_MOST} \
 different numbers or texts"""
 
 
@@ -122,14 +123,12 @@ def _checked(name: str, bound: Any) -> tuple[float, float] | list[Any]:
     """Return an interval as two floats, and levels or categories as a list."""
     if isinstance(bound, tuple) and len(bound) == 2 and all(map(_is_number, bound)):
         low, high = map(float, bound)
-        if math.isfinite(high - low) and low < high:
+        if low < high:
             return low, high
-    elif isinstance(bound, list | range):
+    elif isinstance(bound, list | range) and not bound[_MOST:]:
         values = list(bound)
-        numbers = all(map(_is_number, values)) and np.isfinite(values).all()
-        if len(set(values)) == len(values) > 1 and (
-            numbers or all(isinstance(v, str) for v in values)
-        ):
+        alike = all(map(_is_number, values)) or all(isinstance(v, str) for v in values)
+        if alike and len(set(values)) == len(values) > 1:
             return [_plain(v) for v in values]
     raise DataError(f"Study: bounds[{name!r}] is {one_line(bound)}, wanted {_WANTED}")
 
@@ -156,7 +155,9 @@ def _value(caller: str, name: str, bound: tuple[float, float] | list[Any], value
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
+    real: bool = isinstance(value, Real) and not isinstance(value, bool)
+    # Beyond it the length of an interval overflows; NaN is on neither side.
+    return real and -1e300 < value < 1e300
 
 
 def _plain(value: Any) -> Any:

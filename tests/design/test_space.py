@@ -38,6 +38,10 @@ def test_rows_that_fill_are_within_bounds_and_of_all_levels():
         ({"a": ["x", 1]}, r"bounds\['a'\]"),
         ({"a": ["x"]}, r"bounds\['a'\]"),
         ({"a": [1, 1]}, r"bounds\['a'\]"),
+        ({"a": [[1], [2]]}, r"bounds\['a'\]"),
+        ({"a": [-1e308, 1e308]}, r"bounds\['a'\]"),
+        ({"a": (0, 10**400)}, r"bounds\['a'\]"),
+        ({"a": range(10**20)}, r"bounds\['a'\] is range\(0, 100000000000000000000\)"),
     ],
 )
 def test_wrong_bounds_are_named(bounds, text):
