@@ -258,7 +258,7 @@ class Study:
                 taken = {*self._asked, *(row for row, _ in self._rows)}
                 left = self._space.size - len(taken)
                 if room and not new and (left or not running):
-                    new = self.ask(min(room, left) or 1)
+                    new = self.ask(int(min(room, left)) or 1)
                 self._keep(path)
                 if executor is None:
                     for x in new:
