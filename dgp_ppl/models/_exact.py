@@ -118,7 +118,7 @@ def exact(
         raise TypeError(f"exact: given is {type(given).__name__}, wanted the pair (x, y) of a run")
     name = "x" if given is None else "given"
     rows, values = (x, y) if given is None else given
-    rows = h = as_float(as_array("exact", name, rows))
+    rows = as_float(as_array("exact", name, rows))
     if rows.ndim != 2 or not len(rows) or jnp.shape(x)[1:] != rows.shape[1:]:
         raise ValueError(
             f"exact: {name} has shape {rows.shape}, and x {jnp.shape(x)}, wanted [N, D] with N "
@@ -128,7 +128,8 @@ def exact(
         raise ValueError(
             f"exact: y has shape {jnp.shape(values)}, wanted {rows.shape[:1]}: one for each row"
         )
-    layers = []
+    layers, order = [], jnp.lexsort(rows.T)
+    h = rows[order]  # so that draws of `l1.v` belong to the rows in any order
     with _Priors() if priors else contextlib.nullcontext():
         for name in (f"l{l}" for l in range(1, depth)):
             start = {"variance": HIDDEN_VARIANCE} if takes_variance(kernel) else {}
@@ -136,6 +137,7 @@ def exact(
             layer = gp(name, k, h, out=rows.shape[1], mean=means.identity)
             h = layer.mean(h) + matmul(layer.sparse.factor.lower, layer.v)
             layers.append(layer)
+        h = h[jnp.argsort(order)]
         last = kernel(f"l{depth}", rows.shape[1])
         scale = 0.0 if noise is None else noise_param("exact", noise)
     least = max(_LEAST_NOISE, default_jitter(h.dtype)) * jnp.mean(evaluated(last, h))

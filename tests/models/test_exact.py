@@ -74,5 +74,16 @@ def test_density_and_prediction_equal_dense_algebra():
 
 def hidden_of(x):
     values = draws_of_one()
+    order = np.lexsort(x.T)
+    x, hidden = x[order], np.empty_like(x)
     K = kernel(x, x, values["l1.lengthscale"], values["l1.variance"])
-    return x + np.linalg.cholesky(K + 0.3 * 2.3e-12 * np.eye(len(x))) @ values["l1.v"]
+    hidden[order] = x + np.linalg.cholesky(K + 0.3 * 2.3e-12 * np.eye(len(x))) @ values["l1.v"]
+    return hidden
+
+
+def test_the_order_of_the_given_rows_does_not_matter():
+    x, y = rows()
+    draws = {n: np.stack([a, a]) for n, a in draws_of_one().items()}
+    options = {"posterior_samples": draws, "num_samples": 2}
+    at = lambda *given: dgp.predict(KEY, models.exact, None, {}, x + 0.1, given=given, **options)  # noqa: E731
+    np.testing.assert_allclose(at(x[::-1], y[::-1]).f.mean, at(x, y).f.mean, atol=1e-4)
