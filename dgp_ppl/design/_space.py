@@ -155,9 +155,11 @@ def _value(caller: str, name: str, bound: tuple[float, float] | list[Any], value
 
 
 def _is_number(value: Any) -> bool:
-    real, number = isinstance(value, Real) and not isinstance(value, bool), value
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return False
+    number: Any = value
     # Beyond it the length of an interval overflows; NaN is on neither side.
-    return real and -1e300 < number < 1e300
+    return bool(-1e300 < number < 1e300)
 
 
 def _plain(value: Any) -> Any:
