@@ -110,7 +110,9 @@ class Study:
         check_choice("Study", "criterion", criterion, (*CRITERIA, *OF_DRAWS))
         check_count("Study", "constraints", constraints, 0)
         if not callable(surrogate):
-            check_choice("Study", "surrogate", surrogate, tuple(METHODS))
+            # `local` has no draws of functions, which batches are made of.
+            known = tuple(method for method in METHODS if method != "local")
+            check_choice("Study", "surrogate", surrogate, known)
         if criterion == "contour" or level is not None:
             check_kind("Study", "level", level, Real, "the level of 'contour', and of it alone")
         if criterion != "contour" and level is not None:
