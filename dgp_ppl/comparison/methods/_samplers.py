@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import numpy as np
 from numpyro.infer import NUTS, init_to_median, init_to_sample
-from threadpoolctl import threadpool_limits
 
 from dgp_ppl import models
 from dgp_ppl._errors import UnsuitableError
@@ -26,6 +25,7 @@ from dgp_ppl.inference import (
     transported,
 )
 from dgp_ppl.linalg._precision import double
+from dgp_ppl.linalg._threads import one_blas_thread
 
 _NUTS_FIELDS = ("potential_energy", "accept_prob", "num_steps")
 _MODEL_RATE = 0.3  # learning rate of the model's params relative to the setting's, as in `fit`
@@ -97,7 +97,7 @@ def _bayes(task: Task) -> Fitted:
     setting = task.setting
     kwargs: dict[str, Any] = {"depth": setting.depth, "kernel": kernel_maker(task)}
     sampler = NUTS(models.exact, max_tree_depth=_TREE_DEPTH, init_strategy=init_to_median)
-    with jax.enable_x64(True), threadpool_limits(1, "blas"):
+    with jax.enable_x64(True), one_blas_thread():
         x, y = double((task.x, task.y))
         chains = run_mcmc(
             task.key, sampler, x, y, num_warmup=setting.draws, num_samples=setting.draws,
