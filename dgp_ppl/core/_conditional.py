@@ -225,35 +225,23 @@ class Sparse(eqx.Module):
 
 
 def given_values(
-    q: FullInducing | None, A: Float[Array, "M N"] | Float[Array, "P M N"], y: Outputs,
-    noise: ArrayLike,
-) -> FullInducing:  # fmt: skip
-    """Return q(v) given y = f(x) + noise e, e ~ N(0, I), [N, P], where f(x) = A'v.
+    A: Float[Array, "M N"], y: Float[AnyArray, " N"], noise: ArrayLike
+) -> FullInducing:
+    """Return q(v) = N(B⁻¹ A y / s², B⁻¹), B = I + A A' / s², given y = A'v + s e, e ~ N(0, I).
 
-    With v = m + R e this is e | y ~ N(B⁻¹ C (y - A'm) / s², B⁻¹), C = R'A and B = I + C C' / s².
-    The prior q = None and the projection A on all rows give Titsias (2009), eq. 10, whitened.
+    With the projection A of all rows it is Titsias (2009), eq. 10, whitened.
 
     Args:
-        q: q(v) before; None for the prior N(0, I).
         A: projection of the rows, as `Sparse.project` returns it.
-        y: values less the mean function, [N, P].
-        noise: standard deviation s, [] or [N].
+        y: values less the mean function.
+        noise: standard deviation s.
     """
-    M, P = A.shape[-2], y.shape[1]
-    eye = jnp.broadcast_to(jnp.eye(M, dtype=A.dtype), (P, M, M))
-    loc, root = (jnp.zeros((M, P), A.dtype), eye) if q is None else (q.loc, q.scale_tril)
-    y = y - project(A, loc)
-
-    def output(A: Array, root: AnyArray, y: Array) -> tuple[Array, Array]:
-        C = matmul(root.T, A) / noise
-        B = jnp.eye(M, dtype=A.dtype) + matmul(C, C.T)
-        # Cholesky from the last row up: B = U U' with U upper triangular. B⁻¹ = U⁻ᵀ U⁻¹.
-        lower = factorise(B[::-1, ::-1], jitter=0.0).inverse[::-1, ::-1].T
-        white = matmul(lower, matmul(lower.T, matmul(C, y / noise)))
-        return matmul(root, white), matmul(root, lower)
-
-    moved, root = jax.vmap(output, (0 if A.ndim == 3 else None, 0, 1), (1, 0))(A, root, y)
-    return FullInducing(loc + moved, root, validate_args=False)
+    A = A / noise
+    B = jnp.eye(len(A), dtype=A.dtype) + matmul(A, A.T)
+    # Cholesky from the last row up: B = U U' with U upper triangular. B⁻¹ = U⁻ᵀ U⁻¹, U⁻ᵀ lower.
+    root = factorise(B[::-1, ::-1], jitter=0.0).inverse[::-1, ::-1].T
+    loc = matmul(root, matmul(root.T, matmul(A, y / noise)))
+    return FullInducing(loc[:, None], root[None], validate_args=False)
 
 
 def _mean(q: InducingPosterior, A: Array, x: Inputs) -> Outputs:

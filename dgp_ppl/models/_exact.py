@@ -149,7 +149,7 @@ def exact(
         return
     sparse = Sparse.build(last, h, 1)
     values = as_float(as_array("exact", "given[1]", given[1]))
-    q = given_values(None, sparse.project(h), values[:, None], scale)
+    q = given_values(sparse.project(h), values, scale)
     # The layer takes the exact q(v) as it takes a guide's.
     name = f"l{depth}.v"
     drawn: Any = {name: guide_site(name, Handover(q, sparse=sparse), q.loc)}

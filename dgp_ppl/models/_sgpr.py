@@ -135,10 +135,10 @@ def optimal_inducing(
     with TRACING, GivenParams(None, params, "optimal_inducing"):
         sparse, noise = _layer("optimal_inducing", params["l1.z"], kernel, 1.0)
     y = check_inputs("optimal_inducing", y, "y")
-    A = _projection("optimal_inducing", sparse, check_inputs("optimal_inducing", x))[0] / noise
+    A = _projection("optimal_inducing", sparse, check_inputs("optimal_inducing", x))[0]
     if jnp.shape(y) != A.shape[1:]:
         raise ValueError(f"optimal_inducing: y has shape {jnp.shape(y)}, wanted {A.shape[1:]}")
-    q = given_values(None, A, y[:, None] / noise, 1.0)
+    q = given_values(A, y, noise)
     return {**params, "l1.v.loc": q.loc, "l1.v.scale_tril": q.scale_tril}
 
 
