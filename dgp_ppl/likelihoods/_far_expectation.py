@@ -13,6 +13,8 @@ from jaxtyping import Array
 from dgp_ppl.likelihoods._quadrature import TRAPEZOID, at, choose
 
 _WIDE = 0.4 * (np.arange(240) - 119.5)  # in sd
+# 64 sets of dense nodes between each other: a jump is found to 0.0016 sd.
+_FINE = TRAPEZOID + (TRAPEZOID[1] - TRAPEZOID[0]) * ((np.arange(64) - 31.5) / 64)[:, None]
 
 
 def far_expectation(function: Callable[[Array], Array], mean: Array, sd: Array) -> Array:
@@ -21,7 +23,7 @@ def far_expectation(function: Callable[[Array], Array], mean: Array, sd: Array) 
     E[exp(f)] is made sd above the mean. Where it overflows, its log goes on as a straight line. If
     it is not finite at once, or between finite values, within 4 sd, nor is the result. Where the
     result is finite, so are its gradients: of dense nodes, in rows where the outermost do not
-    count, and of wide ones elsewhere.
+    count, and of wide ones elsewhere. A jump between dense nodes costs 3e-4 of the largest value.
     """
     every, f = jax.vmap(function), _nodes(mean, sd, TRAPEZOID)
     values = lax.stop_gradient(every(f))
@@ -34,13 +36,34 @@ def far_expectation(function: Callable[[Array], Array], mean: Array, sd: Array) 
 
     def guarded(f: Array, kept: Array, values: Array) -> Array:
         # A weight of 0 times an infinite derivative would be NaN, so nodes move to a known one.
+        return every(jnp.where(kept, f, nearest(f, values)[None]))
+
+    def nearest(f: Array, values: Array) -> Array:
         far = jnp.where(jnp.all(jnp.isfinite(values), events), jnp.abs(f - mean[None]), jnp.inf)
-        best = lax.stop_gradient(at(f, jnp.argmin(far, axis=0)))
-        return every(jnp.where(kept, f, best[None]))
+        return lax.stop_gradient(at(f, jnp.argmin(far, axis=0)))
 
     terms = guarded(f, jnp.broadcast_to(good[None], f.shape), values)
     value = jnp.tensordot(weights, terms, axes=1, precision=lax.Precision.HIGHEST)
-    good = jnp.broadcast_to(jnp.expand_dims(good, [i - 1 for i in events]), size.shape)
+    # Half of the nodes give the same unless the function bends within a tenth of sd.
+    half = 2 * jnp.tensordot(weights[::2], values[::2], axes=1)
+    smooth = jnp.abs(half - lax.stop_gradient(value)) <= 1e-3 * size
+    bends = good & ~jnp.all(smooth, [i - 1 for i in events])
+
+    def fine(mean: Array, sd: Array) -> Array:
+        mean, sd = jnp.where(bends, mean, nearest(f, values)), jnp.where(bends, sd, 0.0)
+
+        def add(total: Array, nodes: tuple[Array, Array]) -> tuple[Array, None]:
+            u, weights = nodes
+            terms = every(_nodes(mean, sd, u))
+            return total + jnp.tensordot(weights, terms, axes=1, precision="highest"), None
+
+        density = np.exp(-0.5 * _FINE**2)
+        nodes = (jnp.asarray(a, sd.dtype) for a in (_FINE, density / density.sum()))
+        return lax.scan(jax.checkpoint(add), jnp.zeros_like(value), tuple(nodes))[0]
+
+    spread = lambda a: jnp.broadcast_to(jnp.expand_dims(a, [i - 1 for i in events]), size.shape)  # noqa: E731
+    value = choose(value, spread(~bends), fine, mean, sd)
+    good = spread(good)
 
     def wide(mean: Array, sd: Array) -> Array:
         # Nodes stay where they are and the density moves, so no derivative in f can overflow.
@@ -94,7 +117,7 @@ def far_expectation(function: Callable[[Array], Array], mean: Array, sd: Array) 
     return choose(value, good, wide, mean, sd)
 
 
-def _nodes(mean: Array, sd: Array, u: np.ndarray) -> Array:
+def _nodes(mean: Array, sd: Array, u: np.ndarray | Array) -> Array:
     """Return f, [Q, N, ...], at places u in sd, [Q]."""
     return mean[None] + sd[None] * jnp.asarray(u.reshape((-1,) + (1,) * mean.ndim), sd.dtype)
 

@@ -382,6 +382,23 @@ def test_moments_under_an_exponential_link_are_exact():
             np.testing.assert_allclose(of_several, both_ways, rtol=1e-5)
 
 
+def test_moments_of_functions_that_jump_between_nodes():
+    # The row in between overflows at dense nodes.
+    mean, sd = jnp.array([-2.0, 0.3, 1.1]), jnp.array([3.0, 5.0, 0.9])
+
+    def found(mean, sd, scale):
+        def likelihood(f):
+            return dist.Poisson(jax.nn.sigmoid(scale * f) + jnp.exp(4 * f - 90))
+
+        return moments(Marginals(mean[:, None], jnp.square(sd)[:, None]), likelihood)[0][::2]
+
+    z = (mean / sd)[::2]
+    np.testing.assert_allclose(found(mean, sd, 200.0), jax.scipy.stats.norm.cdf(z), rtol=1e-3)
+    for k, exact in enumerate((1 / sd[::2], -z / sd[::2])):
+        slope = jax.grad(lambda *a: found(*a, 200.0).sum(), k)(mean, sd)[::2]
+        np.testing.assert_allclose(slope, exact * jax.scipy.stats.norm.pdf(z), rtol=5e-3)
+
+
 def test_moments_of_entries_that_share_latents_are_means_over_draws():
     f = Marginals(jnp.zeros((3, 2)), jnp.ones((3, 2)), False)
     mix = jnp.array([[1.0, 0.0], [0.1, 1.0]])  # the second entry depends on its own latent alone
