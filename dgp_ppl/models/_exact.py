@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jaxtyping import Array
@@ -51,11 +52,22 @@ class _Priors(handlers.lift):
         super().process_message(msg)
 
 
-class DenseNormal(dist.MultivariateNormal):
-    """The multivariate normal, with a cheaper gradient of `log_prob`."""
+class _RowsNormal(dist.MultivariateNormal):
+    """The normal of y at the rows that count; other rows are apart, and add nothing."""
+
+    pytree_data_fields = ("counts",)
+
+    def __init__(self, K: Array, noise_var: Array, counts: Array) -> None:
+        self.counts = counts
+        K = jnp.where(counts[:, None] & counts[None], K, 0.0)
+        K = K + jnp.diag(jnp.where(counts, noise_var, 1.0))
+        # NumPyro's checks compile twenty small programs.
+        super().__init__(jnp.zeros(len(K), K.dtype), K, validate_args=False)
 
     def log_prob(self, value: Array) -> Array:
-        return normal_log_density(self.covariance_matrix, value)
+        others = 0.5 * jnp.log(2 * jnp.pi) * jnp.sum(~self.counts)
+        y = jnp.where(self.counts, value, 0.0)
+        return normal_log_density(self.covariance_matrix, y) + others
 
 
 def exact(
@@ -63,6 +75,7 @@ def exact(
     y: AnyArray | None = None,
     *,
     given: tuple[AnyArray, AnyArray] | None = None,
+    counts: AnyArray | None = None,
     depth: int = 2,
     kernel: KernelMaker = SquaredExponential.learned,
     noise: float | None = 0.01,
@@ -91,6 +104,8 @@ def exact(
         x: inputs, [N, D].
         y: targets, [N]; None to draw them.
         given: the rows and their targets, [N, D] and [N], to predict at x, [N*, D].
+        counts: which of the rows and targets count, [N], of bool; None for all. Others change
+            nothing: with rows away from the data one compiled program serves any number of rows.
         depth: number of layers; 1 is GP regression.
         kernel: makes a layer's kernel from its name and number of inputs; the outputs of a hidden
             layer share one.
@@ -98,7 +113,8 @@ def exact(
             a variance of 1e-8 of the last layer's beside it, or what rounding needs; None for no
             other, as of simulators.
         priors: whether hyperparameters have log-normal priors about their starting values: the log
-            of a lengthscale has the sd 1, of a variance or the noise 2. Without, they are params.
+            of a lengthscale has the sd 1, of a variance or the noise 2. Without, they are params,
+            for `minimize`, and the least variance is what rounding needs.
 
     Raises:
         TypeError: if `depth` is not an integer, `given` no pair, or `kernel` no such function.
@@ -128,8 +144,17 @@ def exact(
         raise ValueError(
             f"exact: y has shape {jnp.shape(values)}, wanted {rows.shape[:1]}: one for each row"
         )
-    layers, order = [], jnp.lexsort(rows.T)
-    h = rows[order]  # so that draws of `l1.v` belong to the rows in any order
+    every = np.ones(len(rows), bool)
+    kept = jnp.asarray(every if counts is None else as_array("exact", "counts", counts))
+    if kept.shape != rows.shape[:1] or kept.dtype != bool:
+        raise ValueError(
+            f"exact: counts has shape {kept.shape} and dtype {kept.dtype}, wanted "
+            f"{rows.shape[:1]} of bool: which rows count"
+        )
+    # Draws of `l1.v` belong to the rows in any order. Rows that do not count come last, where they
+    # are inducing inputs whose values the others do not depend on.
+    layers, order = [], jnp.lexsort((*rows.T, ~kept))
+    h = rows[order]
     with _Priors() if priors else contextlib.nullcontext():
         for name in (f"l{l}" for l in range(1, depth)):
             start = {"variance": HIDDEN_VARIANCE} if takes_variance(kernel) else {}
@@ -140,16 +165,16 @@ def exact(
         h = h[jnp.argsort(order)]
         last = kernel(f"l{depth}", rows.shape[1])
         scale = 0.0 if noise is None else noise_param("exact", noise)
-    least = max(_LEAST_NOISE, default_jitter(h.dtype)) * jnp.mean(evaluated(last, h))
+    least = max(_LEAST_NOISE if priors else 0.0, default_jitter(h.dtype))
+    least = least * jnp.mean(evaluated(last, h), where=kept)
     scale = jnp.sqrt(jnp.square(scale) + least)
     if given is None:
-        K = evaluated(last, h, h) + jnp.square(scale) * jnp.eye(len(h), dtype=h.dtype)
-        # NumPyro's checks compile twenty small programs.
-        numpyro.sample("y", DenseNormal(jnp.zeros(len(h)), K, validate_args=False), obs=y)
+        numpyro.sample("y", _RowsNormal(evaluated(last, h, h), jnp.square(scale), kept), obs=y)
         return
     sparse = Sparse.build(last, h, 1)
     values = as_float(as_array("exact", "given[1]", given[1]))
-    q = given_values(sparse.project(h), values, scale)
+    values = jnp.where(kept, values, 0.0)
+    q = given_values(sparse.project(h), values, jnp.where(kept, scale, jnp.inf))
     # The layer takes the exact q(v) as it takes a guide's.
     name = f"l{depth}.v"
     drawn: Any = {name: guide_site(name, Handover(q, sparse=sparse), q.loc)}

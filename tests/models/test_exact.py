@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from numpyro import handlers
 from numpyro.infer.util import log_density
 
@@ -87,3 +88,27 @@ def test_the_order_of_the_given_rows_does_not_matter():
     options = {"posterior_samples": draws, "num_samples": 2}
     at = lambda *given: dgp.predict(KEY, models.exact, None, {}, x + 0.1, given=given, **options)  # noqa: E731
     np.testing.assert_allclose(at(x[::-1], y[::-1]).f.mean, at(x, y).f.mean, atol=1e-4)
+
+
+def test_rows_that_do_not_count_change_nothing():
+    """Neither the density of the others, nor predictions; whatever they are."""
+    x, y = rows()
+    spare, counts = 10 + 3 * np.arange(8.0).reshape(4, 2), np.arange(16) < 12
+    longer, values = np.concatenate([spare, x])[::-1], np.concatenate([np.full(4, np.nan), y])[::-1]
+    draws, found = {n: np.stack([a, a]) for n, a in draws_of_one().items()}, []
+    for own, given, options in ((x, (x, y), {}), (longer, (longer, values), {"counts": counts})):
+        size = (2, len(own) - 12, 2)
+        draws["l1.v"] = np.concatenate([draws["l1.v"], np.ones(size)], axis=1)
+        with jax.enable_x64(True), handlers.trace() as sites:
+            one = {n: jnp.asarray(a[0]) for n, a in draws.items()}
+            with handlers.substitute(data=one):
+                models.exact(*map(jnp.asarray, given), **options)
+            evidence = sites["y"]["fn"].log_prob(jnp.asarray(given[1]))
+        p = dgp.predict(
+            KEY, models.exact, None, {}, x + 0.1, given=given, posterior_samples=draws, **options
+        )
+        found.append((float(evidence), np.asarray(p.f.mean), np.asarray(p.f.var)))
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+    with pytest.raises(ValueError, match=r"counts has shape \(3,\).*wanted \(12,\) of bool"):
+        models.exact(x, y, counts=np.ones(3, bool))

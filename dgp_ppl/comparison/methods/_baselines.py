@@ -5,6 +5,7 @@ The setting ``model`` has no effect on them.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -19,9 +20,9 @@ from dgp_ppl import kernels, models
 from dgp_ppl._errors import UnsuitableError
 from dgp_ppl._partition import TRACING
 from dgp_ppl._typing import Inputs, Params, PRNGKey
-from dgp_ppl.comparison._builders import kernel_maker, observation_arguments
+from dgp_ppl.comparison._builders import kernel_maker, observation_arguments, with_spare_rows
 from dgp_ppl.comparison._method import Fitted, Task, register
-from dgp_ppl.comparison.methods._sparse import exact, fit_collapsed
+from dgp_ppl.comparison.methods._sparse import fit_collapsed, from_starts
 from dgp_ppl.inference import evaluate, fit, freeze
 
 __all__: list[str] = []  # the methods are in METHODS
@@ -52,15 +53,18 @@ def _shared_variance(name: str, dim: int) -> Any:
 
 @register("gp", regression_only=True)
 def _gp(task: Task) -> Fitted:
-    """Fit the exact GP, and predict by a sparse GP with inducing inputs at all distinct rows."""
+    """Fit the exact GP."""
     if len(task.x) > _EXACT_ROWS:
         raise UnsuitableError(
             f"gp: {len(task.x)} training rows, wanted at most {_EXACT_ROWS:,}, as the cost grows "
             "with their cube; use sgpr or dsvi"
         )
-    # Repeated rows add nothing, and a singular kernel matrix needs more jitter.
-    distinct = jnp.asarray(np.unique(np.asarray(task.x), axis=0))
-    return fit_collapsed(task, distinct, kernel_maker(task), exact)
+    x, y, counts = with_spare_rows(task)
+    kwargs = {"depth": 1, "kernel": kernel_maker(task), "priors": False, "counts": counts}
+    result = from_starts(task, models.exact, x, y, **kwargs)
+    result = dataclasses.replace(result, num_data=task.num_data)
+    kwargs["given"] = x, y
+    return Fitted(models.exact, None, kwargs, result, float(result.elbo_per_datum[-1]))
 
 
 @register("bnn", streams=True)

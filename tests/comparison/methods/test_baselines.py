@@ -78,12 +78,11 @@ def test_gp_is_exact():
         square = (((a[:, None] - b) / params["l1.lengthscale"]) ** 2).sum(axis=-1)
         return params["l1.variance"] * np.exp(-0.5 * square)
 
-    assert len(params["l1.z"]) == len(np.unique(x, axis=0))
     K = kernel(x, x) + params["noise"] ** 2 * np.eye(len(x))
     evidence = -0.5 * (y @ np.linalg.solve(K, y) + np.linalg.slogdet(2 * np.pi * K)[1])
     assert run.fitted.elbo_per_datum == pytest.approx(evidence / len(y), abs=1e-6)
     mean = kernel(x_test, x) @ np.linalg.solve(K, y)
-    np.testing.assert_allclose(run.test.mean, run.standardizer.original(mean), rtol=1e-2)
+    np.testing.assert_allclose(run.test.mean, run.standardizer.original(mean), rtol=1e-4)
 
 
 def test_too_many_rows_are_one_row_of_the_table(monkeypatch):
