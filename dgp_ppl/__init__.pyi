@@ -103,6 +103,7 @@ from .prediction import (
     LatentInputs as LatentInputs,
     LayerFunction as LayerFunction,
     Prediction as Prediction,
+    function as function,
     guided as guided,
     infer_latent as infer_latent,
     latent_inputs as latent_inputs,

@@ -19,8 +19,8 @@ from dgp_ppl.linalg._precision import precision_of
 from dgp_ppl.persistence._archive import write_archive
 from dgp_ppl.prediction import Prediction
 from dgp_ppl.prediction._arrays import BLOCK
+from dgp_ppl.prediction._function import row_function
 from dgp_ppl.prediction._pool import PooledPrediction
-from dgp_ppl.prediction._row_function import row_function
 
 _FORMAT = 2
 _MAX_ROUNDING = 1e-4  # of the inputs, in their standard deviations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dgp_ppl.prediction._function import Function, FunctionDraws, function
 from dgp_ppl.prediction._guided import guided
 from dgp_ppl.prediction._latent_inputs import LatentInputs, infer_latent, latent_inputs
 from dgp_ppl.prediction._layer_functions import LayerFunction, layer_functions
@@ -11,6 +12,6 @@ from dgp_ppl.prediction._prediction import Prediction
 from dgp_ppl.prediction._tune_local import tune_local
 
 __all__ = [
-    "LatentInputs", "LayerFunction", "Prediction", "guided", "infer_latent", "latent_inputs",
-    "layer_functions", "pool", "predict", "tune_local",
+    "Function", "FunctionDraws", "LatentInputs", "LayerFunction", "Prediction", "function",
+    "guided", "infer_latent", "latent_inputs", "layer_functions", "pool", "predict", "tune_local",
 ]  # fmt: skip

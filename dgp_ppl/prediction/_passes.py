@@ -40,7 +40,8 @@ class ForwardPass:
 
     def distribution(self, *args: Any, **options: Any) -> Observed:
         """Return the distribution of y in a pass; see `sites` for the arguments."""
-        trace, x = self.sites(*args, **options), args[4]
+        with handlers.block():  # a prediction within another model adds no sites to it
+            trace, x = self.sites(*args, **options), args[4]
         found = as_observed(trace[self.site]["fn"]) if self.site in trace else None
         if found is None:
             sites = [n for n, s in trace.items() if s["type"] == "sample"]

@@ -58,6 +58,17 @@ class Prediction(PassMixtures):
         return self._moments()[1]
 
     @property
+    def var_between(self) -> np.ndarray:
+        """Var[E[y | pass]], [N]: the part of `var` that is between passes, as of hidden layers.
+
+        Raises:
+            ValueError: if y is a class, or NumPyro has no mean of it.
+        """
+        if len(moments := self._moments()) == 2:
+            raise ValueError("var_between: NumPyro has no mean of y, wanted another likelihood")
+        return moments[2]
+
+    @property
     def probabilities(self) -> np.ndarray:
         """p(y = c) of the classes 0 ... C-1, [N, C], or of each label, [N, P, C]; they sum to one.
 
@@ -261,12 +272,13 @@ class Prediction(PassMixtures):
         first = next(self.components())[1]
         return type(first.entries).__name__, functionals.num_classes(first)
 
-    def _moments(self) -> tuple[np.ndarray, np.ndarray]:
+    def _moments(self) -> tuple[np.ndarray, ...]:
         if (moments := self._cache.get("moments")) is None:
             try:
                 found = self._map(functionals.moments)
                 functionals.warn_if_rough(found, self.num_samples, bool(self.draws))
-                moments = self._original(found[:, 0]), found[:, 1] * np.square(self._y_scale)
+                squared = np.square(self._y_scale)
+                moments = self._original(found[:, 0]), found[:, 1] * squared, found[:, 3] * squared
             except NotImplementedError:
                 kind, num = self._classes()
                 if num is not None:

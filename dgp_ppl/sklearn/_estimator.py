@@ -22,7 +22,7 @@ from dgp_ppl.comparison._method import methods_for, setting_for
 from dgp_ppl.comparison._setting import OPTIONS, complete_setting, make_setting, with_options
 from dgp_ppl.linalg._precision import precision_of
 from dgp_ppl.prediction import Prediction, pool
-from dgp_ppl.prediction._row_function import row_function
+from dgp_ppl.prediction._function import row_function
 
 _FEWEST_ROWS = 64  # in a chunk
 _MAX_PASSES = 100_000  # rows times passes in memory at a time

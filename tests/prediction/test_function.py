@@ -1,0 +1,121 @@
+"""The function of a fit at any inputs: draws, gradients, covariances, and within other models."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro import handlers
+from support.helpers import KEY
+
+import dgp_ppl as dgp
+from dgp_ppl import Standardizer, models
+from dgp_ppl.prediction._function import row_function
+
+pytestmark = pytest.mark.wrong_types  # signatures promise NumPy's arrays; traced ones are JAX's
+Z = jnp.linspace(-1, 1, 6)[:, None]
+X = np.array([[-0.5], [0.1], [0.2], [0.9]])
+PARAMS = {
+    "l1.v.loc": jnp.sin(jnp.arange(6.0))[:, None], "l1.v.scale_tril": 0.3 * jnp.eye(6)[None],
+    "l1.z": Z, "l1.variance": jnp.array(1.5), "l1.lengthscale": jnp.array([0.4]),
+    "noise": jnp.array(0.1),
+}  # fmt: skip
+SCALE = Standardizer.fit(np.array([[0.0], [4.0]]), np.array([1.0, 7.0]))
+
+
+def emulator(model=models.svgp, params=PARAMS, **options):
+    guide = dgp.MeanField(model)
+    p = dgp.predict(KEY, model, guide, params, X[:1], z=Z, standardizer=SCALE, **options)
+    return dgp.function(p), lambda x: dgp.predict(
+        KEY, model, guide, params, x, z=Z, standardizer=SCALE, **options
+    )
+
+
+def test_it_is_the_prediction_of_f_at_any_inputs():
+    f, predict = emulator()
+    np.testing.assert_array_equal(f(X).mean, predict(X).f.mean)
+    np.testing.assert_array_equal(f(X).var, predict(X).f.var)
+    pooled = dgp.function(dgp.pool([f.prediction, f.prediction]))
+    np.testing.assert_allclose(pooled(X).interval(0.9), f(X).interval(0.9), rtol=1e-5)
+    with pytest.raises(ValueError, match=r"x has shape \(3, 2\), wanted \[N, 1\]"):
+        dataclasses.replace(f, prediction=dataclasses.replace(f.prediction, standardizer=None))(
+            np.zeros((3, 2))
+        )
+
+
+def test_draws_are_the_same_functions_at_any_inputs_with_their_moments():
+    f, _ = emulator()
+    draws = f.draws(KEY, 400)
+    values = draws(X)
+    np.testing.assert_allclose(draws(X[::-1][:2]), values[:, ::-1][:, :2], rtol=1e-4, atol=1e-4)
+    assert np.abs(values.mean(axis=0) - f(X).mean).max() < 4 * np.sqrt(f(X).var.max() / 400)
+    covariance, sd = f.covariance(KEY, X, 4000), np.sqrt(f(X).var)
+    np.testing.assert_allclose(np.diag(covariance), sd**2, rtol=1e-5)
+    exact = np.cov(f.at(X).function_draws(jax.random.key(7), 4000).T)
+    error = np.abs(covariance - exact) / np.outer(sd, sd)
+    assert error.max() < 5 * np.sqrt(2 / 4000)
+
+
+def test_gradients_are_of_the_mean_and_of_units_of_the_data():
+    f, _ = emulator()
+    mean, sd = f.gradient(KEY, X, 300)
+    slope = jax.vmap(jax.grad(lambda x: f(x[None]).mean[0]))(jnp.asarray(X, float))
+    assert mean.shape == sd.shape == X.shape
+    assert (np.abs(mean - slope) < 4 * sd / np.sqrt(300)).all()
+    step = (f(X + 0.01).mean - f(X - 0.01).mean) / 0.02
+    np.testing.assert_allclose(slope[:, 0], step, rtol=0.02, atol=0.02)
+
+
+def test_it_is_a_part_of_another_model():
+    """Its sites are no sites of the other model."""
+    f, _ = emulator()
+
+    def calibration(y=None):
+        theta = numpyro.sample("theta", dist.Uniform(0, 4))
+        value = f(theta.reshape(1, 1))
+        numpyro.sample("y", dist.Normal(value.mean, jnp.sqrt(value.var)), obs=y)
+
+    def log_density(theta):
+        model = handlers.trace(handlers.substitute(calibration, {"theta": theta}))
+        sites = model.get_trace(jnp.array([2.0]))
+        assert list(sites) == ["theta", "y"]
+        return sites["y"]["fn"].log_prob(2.0)[0]
+
+    at = f(np.array([[1.3]]))
+    exact = dist.Normal(at.mean[0], np.sqrt(at.var[0])).log_prob(2.0)
+    assert jax.jit(log_density)(1.3) == pytest.approx(float(exact), rel=1e-4)
+
+
+def test_variance_between_passes_is_of_hidden_layers():
+    f, _ = emulator()
+    assert f(X).var_between.max() < 1e-10  # of one layer there is none
+    deep = {n.replace("l1", "l2"): a for n, a in PARAMS.items() if n != "noise"} | PARAMS
+    guide = dgp.MeanField(models.deep_gp)
+    p = dgp.predict(KEY, models.deep_gp, guide, deep, X, z=(Z, Z)).f
+    means = next(p.components())[1].components.loc[:, 0, : len(X)]
+    np.testing.assert_allclose(p.var_between, means.var(axis=0), rtol=1e-4)
+    assert ((p.var_between > 0) & (p.var_between < p.var)).all()
+
+
+def test_arguments_by_row_are_refused():
+    def model(x, y=None, offset=None):
+        f = dgp.gp("l1", dgp.kernels.Matern52(1.0, 0.5), Z)
+        with dgp.minibatch(x, y, offset) as (x, y, offset):
+            numpyro.sample(
+                "y", dgp.observe(f(x) + offset[:, None], lambda f: dist.Normal(f, 1)), obs=y
+            )
+
+    p = dgp.predict(KEY, model, None, {}, X, None, jnp.zeros(4))
+    with pytest.raises(ValueError, match="wanted a model of x alone"):
+        dgp.function(p)
+
+
+def test_a_row_alone_can_be_mapped_and_compiled():
+    f, predict = emulator()
+    found = jax.jit(jax.vmap(row_function(f.prediction, [])))(jnp.asarray(X, float))
+    np.testing.assert_allclose(found["mean"], predict(X).mean, rtol=1e-5)
+    np.testing.assert_allclose(found["var"], predict(X).var, rtol=1e-4)
+    assert "quantiles" not in found
