@@ -118,7 +118,7 @@ def exact(
 
     Raises:
         TypeError: if `depth` is not an integer, `given` no pair, or `kernel` no such function.
-        ValueError: if the shapes do not fit.
+        ValueError: if the shapes do not fit, or both `y` and `given` are there.
 
     Source: Damianou & Lawrence (2013); Sauer, Gramacy & Higdon (2023), "Active learning for deep
     Gaussian process surrogates", section 2.
@@ -132,6 +132,11 @@ def exact(
         )
     if given is not None and (not isinstance(given, tuple | list) or len(given) != 2):
         raise TypeError(f"exact: given is {type(given).__name__}, wanted the pair (x, y) of a run")
+    if given is not None and y is not None:
+        raise ValueError(
+            "exact: both y and given are there, so y would be predicted from itself; wanted y "
+            "alone for its density, or given alone to predict"
+        )
     name = "x" if given is None else "given"
     rows, values = (x, y) if given is None else given
     rows = as_float(as_array("exact", name, rows))
@@ -161,7 +166,7 @@ def exact(
             k = kernel(name, rows.shape[1], **start)
             layer = gp(name, k, h, out=rows.shape[1], mean=means.identity)
             h = layer.mean(h) + matmul(layer.sparse.factor.lower, layer.v)
-            layers.append(layer)
+            layers.append(layer.given())  # the last layer is at these values, not at their q
         h = h[jnp.argsort(order)]
         last = kernel(f"l{depth}", rows.shape[1])
         scale = 0.0 if noise is None else noise_param("exact", noise)

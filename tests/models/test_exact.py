@@ -1,5 +1,7 @@
 """Deep GPs without inducing inputs, against dense algebra in float64."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -112,3 +114,16 @@ def test_rows_that_do_not_count_change_nothing():
         np.testing.assert_allclose(a, b, rtol=1e-6)
     with pytest.raises(ValueError, match=r"counts has shape \(3,\).*wanted \(12,\) of bool"):
         models.exact(x, y, counts=np.ones(3, bool))
+
+
+def test_hidden_layers_are_one_function_at_the_rows_and_at_others():
+    """Under a guide that hands over q(v), too, a pass is of one draw of v."""
+    x, y = rows()
+    model = partial(models.exact, priors=False, noise=0.05)
+    guide = dgp.MeanField(model)
+    with jax.enable_x64(True):
+        x, y = jnp.asarray(x), jnp.asarray(y)
+        params = dgp.fit(KEY, model, guide, x, y, steps=1, progress=False).params
+        params |= {"l1.v.scale_tril": jnp.tile(jnp.eye(12), (2, 1, 1)), "l1.variance": 1.0}
+        p = dgp.predict(KEY, model, guide, params, x, given=(x, y), num_samples=50)
+        assert np.sqrt(np.mean(np.square(p.f.mean - y))) < 0.15
