@@ -40,8 +40,7 @@ class ForwardPass:
 
     def distribution(self, *args: Any, **options: Any) -> Observed:
         """Return the distribution of y in a pass; see `sites` for the arguments."""
-        with handlers.block():  # a prediction within another model adds no sites to it
-            trace, x = self.sites(*args, **options), args[4]
+        trace, x = self.sites(*args, **options), args[4]
         found = as_observed(trace[self.site]["fn"]) if self.site in trace else None
         if found is None:
             sites = [n for n, s in trace.items() if s["type"] == "sample"]
@@ -141,7 +140,8 @@ def predictive_passes(
         # These are the keys of `random.split`, which is a program of its own for each number.
         key_spread, key_pass = random.fold_in(key, len(strata)), random.fold_in(key, number)
         options: Any = {"row": row, "spread": (key_spread, strata, number)}
-        found = forward_pass.distribution(key_pass, draw, params, data, x, **options)
+        with handlers.block():  # a prediction within another model adds no sites to it
+            found = forward_pass.distribution(key_pass, draw, params, data, x, **options)
         if not forward_pass.latent:
             return found.predictive()
         f = dist.Normal(found.latent_mean[None], jnp.sqrt(found.latent_var)[None])
@@ -164,4 +164,5 @@ def function_passes(
     forward_pass, mode = static
     number, draws = each
     key = random.fold_in(key, number)
-    return forward_pass.distribution(key, draws, params, data, x, mode=mode).latent_mean
+    with handlers.block():
+        return forward_pass.distribution(key, draws, params, data, x, mode=mode).latent_mean
