@@ -86,9 +86,11 @@ def check_fit(
         guide: its fitted guide; None for a sampler.
         *args: the model's arguments: x and y by position, or `Rows`. y is the argument of that
             name, or else the second. Of more than 500 `Rows` the others are not read: no k-hat, no
-            gap of the bound, and no sd of q's parts.
-        test: the prediction of held-out rows and their targets, for coverage and PIT. These, and
-            the lines on residuals, are left out for counts, classes and censored targets.
+            gap of the bound, no sd of q's parts, and no word of repeated rows unless some are among
+            these. Entries of y that are NaN or masked are left out.
+        test: the prediction of held-out rows and their targets, NaN where missing, for coverage
+            and PIT. These, and the lines on residuals, are left out for counts, classes and
+            censored targets.
         posterior_samples: draws of a sampler, as for `predict`; `Chains` have lines of their own.
         num_weights: number of importance weights for k-hat; 0 leaves it out.
         num_particles: particles of `annealed_evidence`, for the gap of the bound; 0 leaves it out.
@@ -109,10 +111,11 @@ def check_fit(
         )
     for name, count in {"num_weights": num_weights, "num_particles": num_particles}.items():
         check_count("check_fit", name, count, 0)
-    num_data = 0
+    num_data, places = 0, None
     if args and isinstance(args[0], Rows):
         num_data = len(args[0])
-        args = (*args[0].take(_some(num_data)), *args[1:])
+        places = _some(num_data)
+        args = (*args[0].take(places), *args[1:])
     try:
         names = list(call_signature(model).parameters)
     except (TypeError, ValueError):
@@ -130,7 +133,10 @@ def check_fit(
             as_array("check_fit", f"argument {name!r}", a)  # raises if it is ragged
     shapes = np.shape(args[0]), np.shape(args[place])
     if not np.size(args[0]) or not shapes[0] or shapes[0][:1] != shapes[1][:1]:
-        raise ValueError(f"check_fit: x and y have shapes {shapes}, wanted [N, D] and [N], N >= 1")
+        hint = "; models of latent inputs have no check" if args[0] is None else ""
+        raise ValueError(
+            f"check_fit: x and y have shapes {shapes}, wanted [N, D] and [N], N >= 1{hint}"
+        )
     num_data = num_data or len(args[0])
     lines: list[Line] = []
     if isinstance(fit, FitResult):
@@ -160,20 +166,24 @@ def check_fit(
             f"which is taken for y ({one_line(error)}); give the argument of the targets the name y"
         ) from error
     draws = {n: a[-1] for n, a in p.draws.items()}
-    layers, noise = mean_pass(p.forward_pass, p.key, draws, p.params, p.data, p.x)
+    layers, noise, mask = mean_pass(p.forward_pass, p.key, draws, p.params, p.data, p.x)
     moments = _moments(p)
     if layers:
         sd = 1.0 if moments is None else float(np.sqrt(moments[1].mean()))
         found = layer_lines(layers, float(noise), sd, len(rows) / num_data)
         unsure = type(guide) is MeanField and test is None  # else coverage is measured
         lines += [line for line in found if line.what != INDEPENDENCE or unsure]
-    if moments is not None and y.shape == moments[0].shape and np.isfinite(y).all():
-        lines += _prediction_lines(p, y, *moments, rows)
+    if moments is not None and y.shape == moments[0].shape:
+        known = np.isfinite(y) if mask is None else (np.isfinite(y).T & np.asarray(mask).T).T
+        if known.any():
+            lines += _prediction_lines(p, y, *moments, rows if places is None else places, known)
+    if moments is not None:
         table = list(
             zip(*(np.asarray(a)[:_MOST_ROWS] for a in (args[0], args[place])), strict=True)
         )
         share = 1 - len({hash(a.tobytes() + b.tobytes()) for a, b in table}) / len(table)
-        lines.append(checked("repeated rows", share, f"{share:.1%}"))
+        if share or len(args[0]) == num_data:  # 500 of many rows would show few repetitions
+            lines.append(checked("repeated rows", share, f"{share:.1%} of those looked at"))
     if isinstance(guide, LayerGuide) and len(args[0]) == num_data:
         call, names = Call(args, kwargs), [n for n, layer in layers.items() if layer["observed"]]
         lines += curvature_lines(key, guide, p.params, call, names)
@@ -214,32 +224,45 @@ def _means(mixtures: Any) -> Any:
 
 
 def _prediction_lines(
-    p: Prediction, y: np.ndarray, mean: np.ndarray, var: np.ndarray, rows: np.ndarray
-) -> Iterator[Line]:
-    """Yield what predictions of training rows say: error, fit, structure and outliers."""
+    p: Prediction, y: np.ndarray, mean: np.ndarray, var: np.ndarray, rows: np.ndarray,
+    known: np.ndarray,
+) -> Iterator[Line]:  # fmt: skip
+    """Yield what predictions of training rows say: error, fit, structure and outliers.
+
+    `known` says which entries of y were observed.
+    """
     means = [np.asarray(_means(m))[:, : r.stop - r.start] for r, m in p.components()]
     spread = np.concatenate(means, axis=1).var(axis=0).mean() / p.num_samples
     share = math.sqrt(spread / var.mean())
     yield checked("Monte Carlo error", share, f"at most {share:.1%} of the predictive sd")
-    residual = (y - mean).reshape(len(y), -1)
-    explained = float(1 - residual.var() / max(y.var(), 1e-300))
+    table = np.ma.array(y, mask=~known).reshape(len(y), -1)
+    residual = table - mean.reshape(table.shape)
+    # The worst output: outputs may have other means and units.
+    explained = float((1 - residual.var(axis=0) / np.maximum(table.var(axis=0), 1e-300)).min())
     yield checked("explained variance", -explained, f"{explained:.1%} of training rows")
     error = residual - residual.mean(axis=0)
+    error = (error / np.ma.maximum(error.std(axis=0), 1e-300)).filled(0.0)
     nearest = squared_distances(np.asarray(p.x, np.float64)).argmin(axis=1)
     near = float((error * error[nearest]).sum() / max(np.square(error).sum(), 1e-300))
-    sure = near * math.sqrt(len(y)) > 4
+    sure = near * math.sqrt(known.reshape(table.shape).any(axis=1).sum()) > 4
     yield checked("structure in residuals", near, f"correlation {near:.2f} of neighbours", sure)
-    pit = p.cdf(y).reshape(len(y), -1)
-    far = np.flatnonzero((np.minimum(pit, 1 - pit) < 0.005 / pit.size).any(axis=1))
+    pit = np.where(known, p.cdf(np.where(known, y, mean)), 0.5).reshape(table.shape)
+    far = np.flatnonzero((np.minimum(pit, 1 - pit) < 0.005 / known.sum()).any(axis=1))
     first = f", such as row {rows[far[0]]}" if len(far) else ""
     yield checked("outliers", len(far), f"{len(far)} of {len(y)} rows{first}")
 
 
 def _calibration(p: Prediction, y: ArrayLike) -> Iterator[Line]:
-    """Yield coverage and PIT of continuous held-out targets."""
-    if _moments(p) is None:
+    """Yield coverage and PIT of continuous held-out targets that are known."""
+    if (moments := _moments(p)) is None:
         return
-    pit = np.sort(p.cdf(y).ravel())
+    y = np.asarray(as_array("check_fit", "the targets of test", y))
+    if y.shape != moments[0].shape:
+        raise ValueError(
+            f"check_fit: the targets of test have shape {y.shape}, wanted {moments[0].shape}"
+        )
+    known = np.isfinite(y)
+    pit = np.sort(p.cdf(np.where(known, y, moments[0]))[known])
     num, inside = len(pit), float(np.mean((pit > 0.05) & (pit < 0.95)))
     gap, text = abs(inside - 0.9), f"{inside:.1%} of {num} held-out targets"
     yield checked("coverage of 90 %", gap, text, sure=gap > 3 * math.sqrt(0.09 / num))

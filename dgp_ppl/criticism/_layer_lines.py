@@ -57,8 +57,8 @@ class _RecordLayers(Messenger):
 @partial(compiled, static_argnums=0)
 def mean_pass(
     forward_pass: ForwardPass, key: Any, draws: Any, params: Any, data: Any, x: Array
-) -> tuple[dict[str, dict[str, Any]], Any]:
-    """Return each layer's record, and the mean variance of Gaussian noise; NaN for others."""
+) -> tuple[dict[str, dict[str, Any]], Any, Any]:
+    """Return layers' records, the mean variance of Gaussian noise or NaN, and the mask of y."""
     recorder = _RecordLayers()
     with recorder:
         observed = forward_pass.distribution(key, draws, params, data, x, mode="mean")
@@ -67,7 +67,7 @@ def mean_pass(
     for name, layer in recorder.found.items():
         layer["observed"] = jnp.asarray(name in observed.marginals.layers)
     scale: Any = y.scale if type(y) is dist.Normal else jnp.nan
-    return recorder.found, jnp.mean(jnp.square(scale))
+    return recorder.found, jnp.mean(jnp.square(scale)), observed.obs_mask
 
 
 def layer_lines(layers: dict[str, Any], noise: float, sd: float, share: float) -> Iterator[Line]:

@@ -23,6 +23,7 @@ ROWS = 150
 INPUTS = np.sort(RNG.uniform(-2, 2, (ROWS, 1)), axis=0).astype(np.float32)
 NEW = RNG.uniform(-2, 2, (300, 1)).astype(np.float32)
 PLACES = np.linspace(-2, 2, 15, dtype=np.float32)[:, None]
+SHALLOW_2 = dgp.MeanField(models.svgp)
 INTERCEPT = kernels.SquaredExponential(1.0, 1.0)
 
 
@@ -298,6 +299,47 @@ def test_targets_that_are_not_second_or_censored():
     plain = lines(models.svgp, X, Y)
     assert lines(moved, X, X[:, 0], Y) == plain
     assert "outliers" in plain.keys() - lines(censored, X, Y, Y > 0).keys()
+
+
+def test_missing_entries_are_left_out_whatever_fills_them():
+    def masked(x, y=None, mask=None, *, z):
+        noise = numpyro.param("noise", 0.3)
+        z = numpyro.param("l1.z", z)
+        f = dgp.gp("l1", kernels.SquaredExponential.learned("l1", 1), z)
+        with dgp.minibatch(x, y, mask) as (x, y, mask):
+            likelihood = lambda f: dist.Normal(f, noise)  # noqa: E731
+            numpyro.sample("y", dgp.observe(f(x), likelihood, mask=mask), obs=y)
+
+    def values(x, y, mask):
+        args = shallow(), KEY, masked, dgp.MeanField(masked), x, y, mask
+        lines = dgp.check_fit(*args, z=Z).lines
+        return [line.value for line in lines if line.what in ("explained variance", "outliers")]
+
+    seen = np.arange(len(X)) % 3 > 0
+    alone = values(X[seen], 5 + Y[seen], seen[seen])
+    for fill in (50.0, np.nan):
+        explained, outliers = values(X, np.where(seen, 5 + Y, fill), seen)
+        assert [explained, outliers.split()[0]] == [alone[0], alone[1].split()[0]]
+
+
+def test_variance_is_explained_of_each_output():
+    means = lambda x: jnp.array([[0.0, 5.0]]) + 0 * x  # noqa: E731
+    y = np.random.default_rng(0).normal([0, 5], 1, (len(X), 2))
+    call = KEY, models.svgp, SHALLOW_2, X, y
+    options = {"z": Z, "out": 2, "mean": means}
+    params = dgp.fit(*call, steps=1, progress=False, **options).params
+    params["l1.v.loc"] = jnp.zeros((6, 2))
+    assert verdicts(dgp.check_fit(params, *call, **options).lines)["explained variance"] != "good"
+
+
+def test_rows_that_are_not_read_are_not_judged():
+    x = np.repeat(np.linspace(-2, 2, 500), 2)[:, None]
+    y = np.sin(x[:, 0])
+    y[987] = 30.0  # one of the 500 that are read
+    call = shallow(), KEY, models.svgp, SHALLOW, dgp.Rows.from_arrays(x, y)
+    lines = {line.what: line.value for line in dgp.check_fit(*call, z=Z).lines}
+    assert "repeated rows" not in lines
+    assert lines["outliers"].endswith("row 987")
 
 
 def test_layers_of_other_numbers_of_inducing_inputs():
