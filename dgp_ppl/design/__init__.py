@@ -12,9 +12,10 @@ from dgp_ppl.design._criteria import (
     log_expected_improvement,
     variance_reduction,
 )
+from dgp_ppl.design._sensitivity import Sensitivity, sensitivity
 from dgp_ppl.design._study import Best, Study
 
 __all__ = [
-    "Best", "Study", "contour_entropy", "expected_improvement", "global_improvement",
-    "log_expected_improvement", "variance_reduction",
+    "Best", "Sensitivity", "Study", "contour_entropy", "expected_improvement", "global_improvement",
+    "log_expected_improvement", "sensitivity", "variance_reduction",
 ]  # fmt: skip
