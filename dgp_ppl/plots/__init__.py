@@ -6,6 +6,7 @@ They need the extra ``dgp_ppl[plots]``. ArviZ plots posteriors and calibration, 
 
 from __future__ import annotations
 
+from dgp_ppl.plots._design import maps, sensitivity, study
 from dgp_ppl.plots._figure import COLORS
 from dgp_ppl.plots._functions import function_bands, hidden_maps, layers
 from dgp_ppl.plots._paths import diffusion_paths
@@ -13,6 +14,6 @@ from dgp_ppl.plots._predictions import predicted_against_observed
 from dgp_ppl.plots._training import training_curves
 
 __all__ = [
-    "COLORS", "diffusion_paths", "function_bands", "hidden_maps", "layers",
-    "predicted_against_observed", "training_curves",
+    "COLORS", "diffusion_paths", "function_bands", "hidden_maps", "layers", "maps",
+    "predicted_against_observed", "sensitivity", "study", "training_curves",
 ]  # fmt: skip

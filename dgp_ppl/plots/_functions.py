@@ -24,7 +24,7 @@ from dgp_ppl.plots._figure import (
 )  # fmt: skip
 from dgp_ppl.prediction import LayerFunction
 
-_MEAN, _SPREAD = "viridis", "cividis"  # ordered by lightness, safe for colour-blind readers
+MEAN_COLORS, SD_COLORS = "viridis", "cividis"  # ordered by lightness, safe for colour-blind readers
 _CONTOURS = 12
 
 
@@ -164,7 +164,7 @@ def hidden_maps(
             axis.plot(x[order, 0], mean[order], color=COLORS[0], lw=2, label="mean of the draws")
             axis.set_ylabel(output)
         else:
-            _contours(figure, axis, x, mean, output, _MEAN)
+            contours(figure, axis, x, mean, output, MEAN_COLORS)
             axis.set_ylabel(input_label(names, None, 1, 2))
         axis.set_xlabel(input_label(names, None, 0, x.shape[1]))
     return finish(figure, title, axes)
@@ -210,17 +210,17 @@ def _line_panel(axis: Any, f: LayerFunction, p: int, level: float) -> None:
 def _surface_panels(figure: Any, axes: Any, f: LayerFunction, p: int, output: str) -> None:
     z = f.z if f.z.ndim == 2 else f.z[p]
     for axis, values, colors, label in (
-        (axes[0], f.mean[:, p], _MEAN, f"{output}: mean"),
-        (axes[1], np.sqrt(f.var[:, p]), _SPREAD, f"{output}: standard deviation"),
+        (axes[0], f.mean[:, p], MEAN_COLORS, f"{output}: mean"),
+        (axes[1], np.sqrt(f.var[:, p]), SD_COLORS, f"{output}: standard deviation"),
     ):
-        _contours(figure, axis, f.inputs, values, label, colors)
+        contours(figure, axis, f.inputs, values, label, colors)
         axis.plot(
             *z.T, "o", color="white", markeredgecolor="black", markersize=4, linewidth=0,
             label="inducing inputs",
         )  # fmt: skip
 
 
-def _contours(
+def contours(
     figure: Any, axis: Any, x: np.ndarray, values: np.ndarray, label: str, colors: str
 ) -> None:
     from matplotlib.ticker import MaxNLocator
@@ -231,7 +231,7 @@ def _contours(
             "lattice of inputs"
         )
     # The scale of standard deviations starts at zero: a constant one has one colour.
-    levels = np.linspace(0, 1.02 * values.max(), _CONTOURS) if colors == _SPREAD else _CONTOURS
+    levels = np.linspace(0, 1.02 * values.max(), _CONTOURS) if colors == SD_COLORS else _CONTOURS
     shown = axis.tricontourf(*x.T, values, levels, cmap=colors)
     bar = figure.colorbar(shown, ax=axis)
     bar.locator = MaxNLocator(5)

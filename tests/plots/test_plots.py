@@ -11,8 +11,10 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
+from support.helpers import KEY
 
 from dgp_ppl import plots
+from dgp_ppl.design import Study, sensitivity
 from dgp_ppl.prediction._layer_functions import LayerFunction
 
 RNG = np.random.default_rng(0)
@@ -103,6 +105,14 @@ def states():
     return {"l1.v": steps, "l2.v": RNG.standard_normal((40, 7, 3, 1))}
 
 
+def told(bounds):
+    """A study whose last run failed."""
+    study = Study(KEY, {n: list(b) if isinstance(b, str) else b for n, b in bounds.items()})
+    for i, x in enumerate(study.ask(6)):
+        study.tell(x, np.nan if i == 5 else -x["a"])
+    return study
+
+
 FIGURES = {
     "training_curves": lambda: plots.training_curves(
         {n: np.linspace(-3, i, 500) for i, n in enumerate(NAMES)}, "A title"
@@ -122,6 +132,22 @@ FIGURES = {
     ),
     "hidden_maps of two inputs": lambda: plots.hidden_maps(
         {"l1": layer("x", 2, 2), "l2": layer("x", 1, 2)}, ["east (km)", "north (km)"]
+    ),
+    "maps": lambda: plots.maps(
+        (grid := layer("x", 1, 2)).inputs,
+        grid.mean[:, 0],
+        grid.var[:, 0],
+        grid.z,
+        ("east (km)", "north (km)", "depth (m)"),
+        "A title",
+        equal=True,
+    ),
+    "study of two inputs": lambda: plots.study(told({"a": (0, 1), "kind": "xy", "b": range(9)})),
+    "study of one input": lambda: plots.study(told({"a": (0, 1)})),
+    "sensitivity": lambda: plots.sensitivity(
+        sensitivity(
+            KEY, lambda x: np.stack([x[:, 0] - x[:, 1], x[:, 1]]), dict.fromkeys("ab", (0, 1))
+        )
     ),
     "diffusion_paths": lambda: plots.diffusion_paths(
         states(), exact={n: a[:, -1] for n, a in states().items()}, title="Paths"
@@ -152,6 +178,9 @@ def test_what_does_not_fit_is_said():
         (plots.layers, [wide], "3 inputs, wanted one or two"),
         (plots.hidden_maps, [wide], "3 inputs, wanted one or two"),
         (plots.diffusion_paths, [{"l1.v": np.ones(3)}], r"states\['l1.v'\].*S, K\+1, M, P"),
+        (plots.maps, [np.eye(3), Y, Y], r"x has shape \(3, 3\), wanted \[any, 2\]"),
+        (plots.study, [Study(KEY, {"a": (0, 1)})], "no runs"),
+        (plots.study, [told({"a": (0, 1)}), ["b"]], r"inputs is \['b'\], wanted one or two of"),
         (plots.diffusion_paths, [{"v": np.ones((2, 3, 1, 1))}], "wanted two or more"),
         (plots.diffusion_paths, [states(), {"l1.v": np.ones(2)}], r"exact.*wanted \[S, 3, 2\]"),
     )
