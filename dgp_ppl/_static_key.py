@@ -115,6 +115,15 @@ def _global_names(code: types.CodeType) -> tuple[str, ...]:
     return tuple(sorted({*own, *(n for c in inner for n in _global_names(c))}))
 
 
+def shared(make: Any, *args: Any) -> Any:
+    """Return what a cached function makes, anew if the model of an equal call has changed since."""
+    made = make(*args)
+    if made.partition.is_outdated():  # the first of equal models is the one that is traced
+        make.cache_clear()
+        made = make(*args)
+    return made
+
+
 class Keyed:
     """A value that equals itself, and values with the same `static_key`."""
 

@@ -23,7 +23,7 @@ from numpyro.infer.svi import SVIState
 from dgp_ppl._checks import GivenParams, check_value, short_list
 from dgp_ppl._partition import TRACING, CallArrays, Partition, compiled
 from dgp_ppl._progress import Progress
-from dgp_ppl._static_key import Keyed
+from dgp_ppl._static_key import Keyed, shared
 from dgp_ppl._typing import Params
 from dgp_ppl.core._minibatch import padded
 from dgp_ppl.inference.runs._blocks import PassProgram, StepProgram
@@ -252,11 +252,7 @@ def _selected(trees: Sequence[Any], best: jax.Array) -> Any:
 
 def training_loop(partition: Partition, optimizer: Any, loss: ELBO) -> TrainingLoop:
     """Return the loop of one fit; equal arguments share a compiled one."""
-    loop = _training_loop(partition, Keyed(optimizer), Keyed(loss))
-    if loop.partition.is_outdated():  # the first of equal models is the one that is traced
-        _training_loop.cache_clear()
-        loop = _training_loop(partition, Keyed(optimizer), Keyed(loss))
-    return loop
+    return shared(_training_loop, partition, Keyed(optimizer), Keyed(loss))
 
 
 @lru_cache(maxsize=32)
