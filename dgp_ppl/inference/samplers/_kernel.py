@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -21,7 +22,7 @@ from numpyro.primitives import Messenger
 from numpyro.util import is_prng_key, not_jax_tracer
 
 from dgp_ppl._checks import check_program, short_list
-from dgp_ppl._partition import TRACING, Call, alone, compiled
+from dgp_ppl._partition import TRACING, Call, CallArrays, Partition, alone, compiled
 from dgp_ppl._typing import Model, PRNGKey, Values
 from dgp_ppl.core._minibatch import whole_plates
 from dgp_ppl.inference.programs._handlers import check_whole
@@ -78,6 +79,11 @@ class ModelKernel(MCMCKernel, abc.ABC):
     ) -> Any:
         """Return the first states; `empty` has zeros in the shapes of one chain's values."""
 
+    def _run(self, name: str, call: Call, *args: Any, static: tuple[Any, ...] = ()) -> Any:
+        """Run a method of (*static, call, *args) as a program, which compiles once."""
+        partition, data = Partition.split(self.model, call)
+        return _method(self)(name, static, partition, data, *args)
+
     def _empty_values(self, call: Call) -> Values:
         """Return zeros in the shapes of unconstrained values, after checks of the model's sites."""
         program = whole_plates(self.model) if self.estimates else self.model
@@ -124,6 +130,16 @@ class ModelKernel(MCMCKernel, abc.ABC):
             "for NaN in the data, or start elsewhere: init_params (unconstrained values), or "
             "another init_strategy"
         )
+
+
+@lru_cache(maxsize=32)
+def _method(kernel: ModelKernel) -> compiled:
+    """Return the program of a kernel's methods."""
+
+    def run(name: str, static: Any, partition: Partition, data: CallArrays, *args: Any) -> Any:
+        return getattr(kernel, name)(*static, partition.join(data), *args)
+
+    return compiled(run, static_argnums=(0, 1, 2))
 
 
 def each_of(keys: PRNGKey) -> Callable[..., Any]:
@@ -273,33 +289,37 @@ class ExactKernel(ModelKernel):
     def _first_states(
         self, key: PRNGKey, num_warmup: int, given: Values, empty: Values, call: Call
     ) -> Any:
-        each = each_of(key)
-        keys, starts, firsts = each(lambda key: tuple(random.split(key, 3)))(key)
+        keys, starts, firsts = each_of(key)(lambda key: tuple(random.split(key, 3)))(key)
         values = dict(given)
         if missing := [n for n in empty if n not in given]:
-
-            def search(key: PRNGKey) -> Values:
-                return find_valid_initial_params(
-                    key, self.potential.program, init_strategy=self.init_strategy,
-                    model_args=call.args, model_kwargs=call.kwargs, prototype_params=empty,
-                )[0][0]  # fmt: skip
-
-            found = compiled(search)(starts)
+            prototypes = list(empty.values())  # a program would sort the names
+            found = self._run("_search", call, starts, prototypes, static=(tuple(empty),))
             values |= {n: found[n] for n in missing}
+        self._check_finite(self._run("_are_sound", call, keys, values), keys, values, call)
+        return self._run("_begin", call, keys, firsts, values, static=(num_warmup,))
 
+    def _search(self, names: tuple[str, ...], call: Call, keys: PRNGKey, empty: Any) -> Values:
+        return find_valid_initial_params(
+            keys, self.potential.program, init_strategy=self.init_strategy,
+            model_args=call.args, model_kwargs=call.kwargs,
+            prototype_params=dict(zip(names, empty, strict=True)),
+        )[0][0]  # fmt: skip
+
+    def _are_sound(self, call: Call, keys: PRNGKey, values: Values) -> Array:
         def is_sound(z: Values) -> Array:
             density = FlatDensity(self.potential, z, call)
             value, slope = jax.value_and_grad(density)(ravel_pytree(z)[0])
             return jnp.isfinite(value) & jnp.isfinite(slope).all()
 
-        self._check_finite(compiled(each(is_sound))(values), keys, values, call)
+        return each_of(keys)(is_sound)(values)
 
+    def _begin(self, steps: int, call: Call, keys: PRNGKey, firsts: PRNGKey, values: Values) -> Any:
         def one(key: PRNGKey, first: PRNGKey, z: Values) -> Any:
             density = FlatDensity(self.potential, z, call)
-            state = self._first(first, num_warmup, z, ravel_pytree(z)[0], density)
+            state = self._first(first, steps, z, ravel_pytree(z)[0], density)
             return state._replace(rng_key=key)
 
-        return compiled(each(one))(keys, firsts, values)  # NumPyro's MCMC calls `init` uncompiled
+        return each_of(keys)(one)(keys, firsts, values)
 
     def sample(
         self, state: Any, model_args: tuple[Any, ...], model_kwargs: dict[str, Any] | None

@@ -16,7 +16,7 @@ from numpyro.distributions import biject_to
 from numpyro.infer.initialization import init_to_median
 
 from dgp_ppl._checks import check_choice, check_flags, check_positive
-from dgp_ppl._partition import Call, alone, compiled
+from dgp_ppl._partition import Call, alone
 from dgp_ppl._typing import Model, PRNGKey, Values
 from dgp_ppl.core._minibatch import whole_plates
 from dgp_ppl.inference.samplers._dynamics import Flat, Integrator, langevin_step
@@ -119,10 +119,8 @@ class SGHMC(ModelKernel):
         def one(key: PRNGKey, given: Values) -> tuple[SGHMCState, PRNGKey]:
             # The fourth key is left out, so that draws of version 0.2 stay.
             key, key_start, key_gradient, _, key_momentum = random.split(key, 5)
-            # NumPyro's MCMC calls `init` uncompiled.
-            unconstrained = compiled(lambda: self._start(key_start, empty, call))() | given
-            gradient_at = compiled(lambda values: self._gradient(key_gradient, values, call))
-            energy, gradient = gradient_at(unconstrained)
+            unconstrained = self._run("_start", call, key_start, empty) | given
+            energy, gradient = self._run("_gradient", call, key_gradient, unconstrained)
             flat = ravel_pytree(unconstrained)[0]
             state = SGHMCState(
                 i=jnp.zeros((), jnp.int32),
@@ -145,7 +143,7 @@ class SGHMC(ModelKernel):
         self._check_finite(sound, keys, state.unconstrained, call)
         return state
 
-    def _start(self, key: PRNGKey, empty: Values, call: Call) -> Values:
+    def _start(self, call: Call, key: PRNGKey, empty: Values) -> Values:
         """Return unconstrained values of the latent sites by the strategy."""
         seeded = handlers.seed(whole_plates(self.potential.program), key)
         program = handlers.substitute(seeded, substitute_fn=self.init_strategy)
@@ -170,7 +168,7 @@ class SGHMC(ModelKernel):
 
         def gradient_at(x: Flat) -> tuple[Flat, tuple[Values, Energy]]:
             values = unravel(x)
-            energy, gradient = self._gradient(key_gradient, values, call)
+            energy, gradient = self._gradient(call, key_gradient, values)
             return self._warmup.clipped(state.adaptation, phase, gradient), (values, energy)
 
         new = langevin_step(
@@ -194,7 +192,7 @@ class SGHMC(ModelKernel):
         kept = jax.tree.map(lambda a, b: jnp.where(sound, a, b), moved, stayed)
         return kept._replace(i=state.i + 1, step_size=size, diverging=~sound, rng_key=key)
 
-    def _gradient(self, key: PRNGKey, unconstrained: Values, call: Call) -> tuple[Energy, Flat]:
+    def _gradient(self, call: Call, key: PRNGKey, unconstrained: Values) -> tuple[Energy, Flat]:
         """Estimate the energy and its gradient, [d]."""
 
         def energy(u: Values) -> tuple[Array, Energy]:
