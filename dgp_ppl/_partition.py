@@ -22,7 +22,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jax.extend.core import ClosedJaxpr
 from jaxtyping import Array
 from numpyro import handlers, primitives
 
@@ -78,9 +77,9 @@ class compiled:  # noqa: N801 - a function like `jax.jit`
         with Waiting():
             return self._program()(*args, **kwargs)
 
-    def trace(self, *args: Any, **kwargs: Any) -> ClosedJaxpr:
+    def trace(self, *args: Any, **kwargs: Any) -> Any:
         """Return the traced program, which a call with such arguments shares."""
-        return self._program().trace(*args, **kwargs).jaxpr
+        return self._program().trace(*args, **kwargs)
 
     def _program(self) -> Any:
         if TRACING._is_owned():

@@ -12,8 +12,13 @@ from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
+from numpyro.infer.mcmc import MCMCKernel
 from numpyro.primitives import Messenger
 
+# What samplers find in their model.
+_FOUND = (
+    "potential", "_potential_fn_gen", "_postprocess_fn", "_inv_transforms", "_dynamic_support",
+)  # fmt: skip
 _DIGESTS: ContextVar[dict[int, tuple[np.ndarray, bytes]]] = ContextVar("digests")
 
 
@@ -22,10 +27,11 @@ def static_key(value: Any, seen: dict[Any, int] | None = None) -> Hashable:
 
     Functions are equal if their code is, and the values in their closures, their defaults and the
     globals that their code names. So a function that is defined again needs no new program. NumPy's
-    arrays are equal by value. Other objects are equal to themselves only, and as long as their
-    attributes, and the attributes of their class, are the same. What changes deeper inside of them,
-    or in a module, is not seen. `seen` has the functions whose keys come before this one, as each
-    has its key once: helpers that many functions call, and functions that call themselves.
+    arrays are equal by value, and samplers by their settings. Other objects are equal to themselves
+    only, and as long as their attributes, and the attributes of their class, are the same. What
+    changes deeper inside of them, or in a module, is not seen. `seen` has the functions whose keys
+    come before this one, as each has its key once: helpers that many functions call, and functions
+    that call themselves.
     """
     seen = {} if seen is None else seen
     if isinstance(value, list | tuple):
@@ -38,6 +44,9 @@ def static_key(value: Any, seen: dict[Any, int] | None = None) -> Hashable:
         return types.MethodType, static_key((value.__func__, value.__self__), seen)
     if isinstance(value, Messenger):
         held = {n: a for n, a in vars(value).items() if not n.startswith("__")}
+        return type(value), static_key(held, seen)
+    if isinstance(value, MCMCKernel):
+        held = {n: a for n, a in vars(value).items() if n not in _FOUND}
         return type(value), static_key(held, seen)
     if isinstance(value, types.FunctionType):
         return _function_key(value, seen)

@@ -67,7 +67,7 @@ class StepProgram:
     def trace(self, state: Any, *others: Any) -> ClosedJaxpr:
         """Return the traced program; on a CPU it is the one that `__call__` runs."""
         program = self._counted if runs_on_cpu(state) else self._static
-        return program.trace(state, 1, 0, *others)
+        return program.trace(state, 1, 0, *others).jaxpr
 
 
 class PassProgram:

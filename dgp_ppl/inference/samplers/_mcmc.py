@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
+import re
 import time
 import warnings
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -15,11 +18,14 @@ import numpy as np
 from jax import lax
 from jax.extend.core import ClosedJaxpr
 from jaxtyping import Array
+from numpyro.infer import HMC, NUTS
 from numpyro.infer.mcmc import MCMCKernel
+from numpyro.infer.util import ParamInfo
 
 from dgp_ppl._checks import as_array, check_count, check_counts, check_key, check_kind, checked_call
 from dgp_ppl._errors import Interrupted
 from dgp_ppl._partition import TRACING, Call, CallArrays, Partition, compiled
+from dgp_ppl._static_key import Keyed, shared
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.inference.programs._data import check_data
 from dgp_ppl.inference.programs._handlers import Sites
@@ -29,7 +35,7 @@ from dgp_ppl.inference.runs._identity import Identity, with_noise
 from dgp_ppl.inference.runs._loop import Block, run_blocks
 from dgp_ppl.inference.samplers._chains import Chains, run_lines
 from dgp_ppl.inference.samplers._kernel import ModelKernel
-from dgp_ppl.inference.samplers._vectorized import VectorizedKernel, plain_settings, what_starts
+from dgp_ppl.inference.samplers._vectorized import VectorizedKernel, check_start, plain_settings
 
 _STEPS_PER_CALL = 200  # of the device, unless a single draw takes more
 
@@ -55,7 +61,9 @@ def run_mcmc(
     NumPyro's ``MCMC(kernel, chain_method="vectorized")`` makes the same draws. With a checkpoint
     folder, a call with the same arguments continues a killed run and returns the draws of an
     uninterrupted one. Draws move to the host as they are made. Deterministic sites are computed for
-    the draws that are kept, not for thinned steps::
+    the draws that are kept, not for thinned steps. A later call with an equal sampler, as many
+    chains and steps, and data of the same shapes compiles nothing. With a checkpoint, kernels of
+    NumPyro compile again, and those other than `HMC` and `NUTS` do at each call::
 
         chains = dgp.run_mcmc(
             key, dgp.SGHMC(model), x, y, z=z, num_warmup=2000, num_samples=100, thinning=50
@@ -119,22 +127,27 @@ def run_mcmc(
             init_params = _first_values(init_params, sites)
         if init_params is not None and num_chains == 1:
             init_params = jax.tree.map(lambda a: jnp.asarray(a)[None], init_params)
-        kernel = VectorizedKernel(sampler, num_chains)
-        # Kernels of NumPyro run the model as they are; ours take the lock where they do.
-        with contextlib.nullcontext() if isinstance(sampler, ModelKernel) else TRACING:
-            state = kernel.init(key, num_warmup, init_params, call, start)
         fields = (sampler.sample_field, *sampler.default_fields, *extra_fields)
         fields = tuple(dict.fromkeys(fields))
+        partition, data = Partition.split(model, call)
+        anew = type(sampler) in (HMC, NUTS) and folder is None
+        made_from = (
+            Keyed(copy.copy(sampler)), num_chains, partition, fields,
+            max(1, _STEPS_PER_CALL // thinning), num_warmup if anew else None,
+        )  # fmt: skip
+        is_shared = anew or isinstance(sampler, ModelKernel)
+        program = shared(_program, *made_from) if is_shared else _program.__wrapped__(*made_from)
+        kernel = program.kernel
+        state = program.first(key, num_warmup, init_params, call, data, start)
         kernel.fields(state, fields)  # raises for an unknown field before anything is run
         chunk = _STEPS_PER_CALL if folder is None else min(_STEPS_PER_CALL, every)
         most = max(1, chunk // thinning)
-        program = _Program(kernel, call, fields, state, max(1, _STEPS_PER_CALL // thinning))
         total = num_warmup + num_samples * thinning
         if folder is not None:
             folder.identity = Identity(
-                lambda: (program.trace(state), plain_settings(kernel.kernel)),
-                lambda rounding: program.advance(with_noise(state, 0, rounding), 1, 1)[0],
-                what_starts(state), (key, init_params, start, args, kwargs),
+                lambda: (program.trace(state, data), plain_settings(kernel.kernel)),
+                lambda rounding: program.advance(with_noise(state, 0, rounding), 1, 1, data)[0],
+                _what_starts(state), (key, init_params, start, args, kwargs),
                 kernel=type(sampler).__name__, num_warmup=num_warmup, thinning=thinning,
                 num_chains=num_chains, fields=list(fields),
             )  # fmt: skip
@@ -142,10 +155,10 @@ def run_mcmc(
         def advance(state: Any, steps: int) -> Block:
             if steps < num_warmup:
                 done, columns = min(num_warmup - steps, chunk), None
-                state, _ = program.advance(state, 1, done)
+                state, _ = program.advance(state, 1, done, data)
             else:
                 num = min((total - steps) // thinning, most)
-                state, columns = program.advance(state, num, thinning)
+                state, columns = program.advance(state, num, thinning, data)
                 done = num * thinning
             return Block(state, done, columns, kernel.diagnostics(state))
 
@@ -155,7 +168,7 @@ def run_mcmc(
     samples, others = {}, {}
     if run.columns:
         columns = [np.moveaxis(a[:num_samples], 0, 1) for a in run.columns]
-        samples, others = program.by_name(columns)
+        samples, others = program.by_name(columns, state, data)
     chains = Chains(samples, others, run.state, run.steps, time.perf_counter() - begun)
     if run.interrupt is not None:
         raise Interrupted(_how_to_go_on(chains, num_warmup, num_samples, checkpoint), chains) from (
@@ -183,6 +196,16 @@ def _first_values(given: Any, sites: Sites) -> Any:
     return given and {n: as_array("run_mcmc", name.format(n), a) for n, a in given.items()}
 
 
+def _what_starts(state: Any) -> list[Any]:
+    """Return a first state without densities and gradients, which differ between machines."""
+    names = re.compile("grad|energy|density|likelihood|^adaptation$")  # the last is SGHMC's
+    return [
+        a
+        for path, a in jax.tree_util.tree_leaves_with_path(state)
+        if not any(names.search(getattr(key, "name", "")) for key in path)
+    ]
+
+
 def _how_to_go_on(chains: Chains, num_warmup: int, num_samples: int, checkpoint: Any) -> str:
     num = chains.shape[1] if chains.samples else 0
     start = (
@@ -197,22 +220,44 @@ def _how_to_go_on(chains: Chains, num_warmup: int, num_samples: int, checkpoint:
 
 
 class _Program:
-    """The compiled steps of all chains."""
+    """The compiled steps of all chains, of any data of the same shapes.
+
+    NumPyro's HMC sets up its sampling in `init`, where it may close over the data. With
+    `num_warmup` each program runs `init` itself, and XLA leaves out what its steps do not need.
+    """
 
     def __init__(
-        self, kernel: VectorizedKernel, call: Call, fields: tuple[str, ...], state: Any, most: int
-    ) -> None:
-        self.kernel, self.fields, self.most = kernel, fields, most
-        model = getattr(kernel.kernel, "model", None)
-        self.partition, self.data = Partition.split(model, call)
+        self, sampler: MCMCKernel, num_chains: int, partition: Partition, fields: tuple[str, ...],
+        most: int, num_warmup: int | None,
+    ) -> None:  # fmt: skip
+        self.kernel, self.partition = VectorizedKernel(sampler, num_chains), partition
+        self.fields, self.most, self.num_warmup = fields, most, num_warmup
+        self._begun = compiled(self._begin)
         self._counted = compiled(self._draws)
         self._static = compiled(self._draws, static_argnums=(1, 2))
-        with TRACING:
-            buffers = jax.eval_shape(self._buffers, state)
-            shapes = jax.eval_shape(self._constrained, buffers, self.data)
-        self._structure = jax.tree.structure(shapes)
 
-    def advance(self, state: Any, num: int, thinning: int) -> tuple[Any, list[np.ndarray]]:
+    def first(
+        self, key: PRNGKey, num_warmup: int, init_params: Any, call: Call, data: CallArrays,
+        start: Any,
+    ) -> Any:  # fmt: skip
+        """Return the first state of all chains; or `start`, if it is one of kernel and model."""
+        # Kernels of NumPyro run the model as they are; ours take the lock where they do.
+        with contextlib.nullcontext() if isinstance(self.kernel.kernel, ModelKernel) else TRACING:
+            if self.num_warmup is None:
+                return self.kernel.init(key, num_warmup, init_params, call, start)
+            if start is not None:
+                check_start(start, self._begun.trace(key, init_params, data).out_info)
+                return start
+            state = self._begun(key, init_params, data)
+            values = state.z, state.z_grad, state.potential_energy
+            if all(np.isfinite(a).all() for a in jax.tree.leaves(values)):
+                return state
+            # Outside of a program NumPyro says what is wrong.
+            return self.kernel.anew().init(key, num_warmup, init_params, call)
+
+    def advance(
+        self, state: Any, num: int, thinning: int, data: CallArrays
+    ) -> tuple[Any, list[np.ndarray]]:
         """Make `num` draws, `thinning` steps apart; return the state and columns of the draws."""
         program = self._counted if (on_cpu := runs_on_cpu(state)) else self._static
         calls = [(num, thinning)] if on_cpu else [(n, thinning) for n in blocks(num)]
@@ -220,44 +265,49 @@ class _Program:
             calls = [(1, steps) for steps in blocks(thinning)]
         parts: list[tuple[list[Array], int]] = []
         for length, steps in calls:
-            state, columns = program(state, length, steps, self.data)
+            state, kept = program(state, length, steps, data)
+            columns = jax.tree.leaves(kept)
             parts = [(columns, length)] if num == 1 else [*parts, (columns, length)]
         kept = [[np.asarray(a)[:length] for a in columns] for columns, length in parts]
         return state, [np.concatenate(c) for c in zip(*kept, strict=True)]
 
-    def trace(self, state: Any) -> ClosedJaxpr:
+    def trace(self, state: Any, data: CallArrays) -> ClosedJaxpr:
         """Return the traced program; on a CPU it is the one of all steps and draws."""
         program = self._counted if runs_on_cpu(state) else self._static
-        return program.trace(state, 1, 1, self.data)
+        return program.trace(state, 1, 1, data).jaxpr
 
-    def by_name(self, columns: list[np.ndarray]) -> tuple[dict[str, Any], dict[str, Any]]:
+    def by_name(self, columns: list[Any], state: Any, data: CallArrays) -> tuple[Any, Any]:
         """Return latent sites and other fields by name, from the arrays of `advance`."""
-        samples, *others = jax.tree.unflatten(self._structure, columns)
+        _, kept = self._counted.trace(state, 1, 1, data).out_info
+        samples, *others = jax.tree.unflatten(jax.tree.structure(kept), columns)
         return samples, dict(zip(self.fields[1:], others, strict=True))
 
-    def _draws(
-        self, state: Any, num: Any, thinning: Any, data: CallArrays
-    ) -> tuple[Any, list[Array]]:
+    def _begin(self, key: PRNGKey, init_params: Any, data: CallArrays) -> Any:
         call = self.partition.join(data)
+        return self.kernel.anew().init(key, self.num_warmup or 0, init_params, call)
+
+    def _draws(self, state: Any, num: Any, thinning: Any, data: CallArrays) -> tuple[Any, Any]:
+        call, kernel = self.partition.join(data), self.kernel
+        if self.num_warmup is not None:
+            kernel = kernel.anew()
+            given = ParamInfo(state.z, state.potential_energy, state.z_grad)
+            kernel.kernel.init(state.rng_key, self.num_warmup, given, *call)
 
         def step(_: Any, state: Any) -> Any:
-            return self.kernel.sample(state, call)
+            return kernel.sample(state, call)
 
         def draw(i: Any, carry: Any) -> Any:
             state, kept = carry
             state = lax.fori_loop(0, thinning, step, state)
-            values = self.kernel.fields(state, self.fields)
+            values = kernel.fields(state, self.fields)
             return state, jax.tree.map(lambda k, a: k.at[i].set(a), kept, values)
 
-        state, kept = lax.fori_loop(0, num, draw, (state, self._buffers(state)))
-        return state, jax.tree.leaves(self._constrained(kept, data))
+        values = kernel.fields(state, self.fields)
+        kept = jax.tree.map(lambda a: jnp.zeros((self.most, *a.shape), a.dtype), values)
+        state, kept = lax.fori_loop(0, num, draw, (state, kept))
+        # The latent sites are constrained, and deterministic sites are added.
+        constrain = jax.vmap(jax.vmap(kernel.kernel.postprocess_fn(*call)))
+        return state, [constrain(kept[0]), *kept[1:]]
 
-    def _buffers(self, state: Any) -> list[Any]:
-        values = self.kernel.fields(state, self.fields)
-        return jax.tree.map(lambda a: jnp.zeros((self.most, *a.shape), a.dtype), values)
 
-    def _constrained(self, kept: list[Any], data: CallArrays) -> list[Any]:
-        """Return fields with the latent sites constrained, and deterministic sites added."""
-        postprocess = self.kernel.kernel.postprocess_fn(*self.partition.join(data))
-        constrain = jax.vmap(jax.vmap(postprocess))
-        return [constrain(kept[0]), *kept[1:]]
+_program = lru_cache(maxsize=32)(lambda sampler, *others: _Program(sampler.value, *others))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,6 +41,9 @@ class VectorizedKernel:
                 "latent values"
             )
 
+    def anew(self) -> VectorizedKernel:
+        return VectorizedKernel(self.kernel, self.num_chains)
+
     def init(
         self, key: Array, num_warmup: int, init_params: Any, call: Call, start: Any = None
     ) -> Any:
@@ -72,7 +74,7 @@ class VectorizedKernel:
         # shapes are needed, which warm-up does not change; some refuse to have none.
         runs = not isinstance(self.kernel, ModelKernel)
         wanted = first(num_warmup) if runs else jax.eval_shape(lambda: first(_SOME_WARMUP))
-        _check_start(start, wanted)
+        check_start(start, wanted)
         return start
 
     def sample(self, state: Any, call: Call) -> Any:
@@ -116,21 +118,11 @@ def plain_settings(value: Any) -> Any:
     return type(value) if isinstance(value, Tracer) else value
 
 
-def what_starts(state: Any) -> list[Any]:
-    """Return a first state without densities and gradients, which differ between machines."""
-    names = re.compile("grad|energy|density|likelihood|^adaptation$")  # the last is SGHMC's
-    return [
-        a
-        for path, a in jax.tree_util.tree_leaves_with_path(state)
-        if not any(names.search(getattr(key, "name", "")) for key in path)
-    ]
-
-
 def _leaves(tree: Any) -> dict[str, Any]:
     return {jax.tree_util.keystr(path): a for path, a in jax.tree_util.tree_leaves_with_path(tree)}
 
 
-def _check_start(start: Any, wanted: Any) -> None:
+def check_start(start: Any, wanted: Any) -> None:
     """Raise unless both states have the same fields, shapes and types."""
     given, expected = ({n: _kind(a) for n, a in _leaves(s).items()} for s in (start, wanted))
     for name in expected | given:

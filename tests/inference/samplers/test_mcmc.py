@@ -9,14 +9,14 @@ import numpyro.distributions as dist
 import pytest
 from jax import random
 from numpyro.infer import NUTS, init_to_value
-from support.helpers import KEY, slow
+from support.helpers import KEY, compiled, slow
 from support.mcem_runs import X, Y, slope as learned
-from support.mcmc_runs import assert_same, sampled, short
+from support.mcmc_runs import X as MX, Y as MY, assert_same, sampled, short, slope
 
 import dgp_ppl as dgp
 from dgp_ppl._partition import TRACING
 from dgp_ppl.inference.samplers._em import ExpectationMaximization
-from dgp_ppl.inference.samplers._mcmc import _Program
+from dgp_ppl.inference.samplers._mcmc import _Program, _program, run_mcmc
 from dgp_ppl.inference.samplers._sghmc import SGHMC
 
 # --- warnings -------------------------------------------------------------------------------------
@@ -49,6 +49,53 @@ def test_divergences_are_said():
     with pytest.warns(UserWarning, match="1 of the draws diverge"):
         chains = short(far, num_samples=20)
     assert chains.fields["diverging"].all()
+
+
+# --- programs -------------------------------------------------------------------------------------
+
+# NumPyro's search for a step size closes over the data at every adaptation.
+SAMPLERS = {
+    "numpyro": lambda: NUTS(shared_slope, find_heuristic_step_size=True),
+    "ours": lambda: SGHMC(shared_slope),
+    "exact": lambda: dgp.ParallelTempering(shared_slope),
+}
+
+
+def shared_slope(x, y):
+    slope(x, y)
+
+
+@pytest.mark.filterwarnings("ignore:run_mcmc. these draws:UserWarning")  # 20 steps adapt little
+@pytest.mark.parametrize("name", ["numpyro", "ours", slow("exact")])
+def test_equal_runs_share_programs_and_read_their_own_data(name, caplog):
+    """So does a run that goes on. Those of another warm-up change nothing."""
+
+    def run(y, warmup, **more):
+        options = {"num_warmup": warmup, "num_samples": 20, "num_chains": 2, "progress": False}
+        return run_mcmc(KEY, SAMPLERS[name](), MX, y, **(options | more))
+
+    def runs():
+        first = run(-MY, 20)
+        return first, run(-MY, 0, start=first.state)
+
+    _program.cache_clear()
+    wanted = runs()
+    _program.cache_clear()
+    for warmup in (10, 20, 0):
+        run(MY, warmup)
+    found = []
+    assert compiled(caplog, lambda: found.extend(runs())) == []
+    for one, other in zip(found, wanted, strict=True):
+        assert_same(one, other)
+
+
+def test_without_a_first_state_numpyro_says_so():
+    def nowhere(x, y):
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        numpyro.factor("nowhere", jnp.log(-jnp.exp(w)))
+
+    with pytest.raises(RuntimeError, match="Cannot find valid initial parameters"):
+        short(NUTS(nowhere))
 
 
 # --- threads --------------------------------------------------------------------------------------

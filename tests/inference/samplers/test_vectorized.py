@@ -10,6 +10,7 @@ from support.helpers import KEY, slow
 from support.mcmc_runs import X, Y, short, slope
 
 from dgp_ppl._errors import DataError
+from dgp_ppl._static_key import Keyed
 from dgp_ppl.inference.runs._identity import digest
 from dgp_ppl.inference.samplers._mcmc import run_mcmc
 from dgp_ppl.inference.samplers._microcanonical import AdjustedMCLMC
@@ -101,6 +102,8 @@ def test_a_kernel_is_known_by_its_options(name):
     kernel, option = WITH_OPTION[name]
     one, same, other = (digest(plain_settings(kernel(**o))) for o in ({}, {}, option))
     assert one == same != other
+    assert Keyed(kernel()) != Keyed(kernel(**option))
+    assert name == "weights" or Keyed(kernel()) == Keyed(kernel())  # AIES has functions of its own
 
 
 def test_a_folder_of_a_kernel_with_other_options(tmp_path):
