@@ -11,10 +11,11 @@ from dgp_ppl.models._diff_gp import diff_gp
 from dgp_ppl.models._exact import exact
 from dgp_ppl.models._gplvm import gplvm
 from dgp_ppl.models._local import LocalProcess, local
+from dgp_ppl.models._multi_fidelity import multi_fidelity
 from dgp_ppl.models._sgpr import optimal_inducing, sgpr
 from dgp_ppl.models._stack import KernelMaker
 
 __all__ = [
     "KernelMaker", "LocalProcess", "bnn", "deep_gp", "diff_gp", "exact", "gplvm", "local",
-    "optimal_inducing", "sgpr", "svgp",
+    "multi_fidelity", "optimal_inducing", "sgpr", "svgp",
 ]  # fmt: skip

@@ -17,7 +17,7 @@ from numpyro.distributions import constraints
 from dgp_ppl import means
 from dgp_ppl._checks import as_array, check_count, check_flags
 from dgp_ppl._typing import AnyArray, Inputs
-from dgp_ppl.core import Handover, gp, guide_site, minibatch
+from dgp_ppl.core import Handover, RandomFunction, gp, guide_site, minibatch
 from dgp_ppl.core._conditional import Sparse, given_values
 from dgp_ppl.kernels import SquaredExponential
 from dgp_ppl.kernels._base import evaluated
@@ -34,10 +34,10 @@ from dgp_ppl.models._stack import (
     takes_variance,
 )
 
-_LEAST_NOISE = 1e-8  # of the variance; with less the sampler's steps become tiny
+LEAST_NOISE = 1e-8  # of the variance; with less the sampler's steps become tiny
 
 
-class _Priors(handlers.lift):
+class Priors(handlers.lift):
     """Gives every positive param a log-normal prior about its starting value."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class _Priors(handlers.lift):
         super().process_message(msg)
 
 
-class _RowsNormal(dist.MultivariateNormal):
+class RowsNormal(dist.MultivariateNormal):
     """The normal of y at the rows that count; other rows are apart, and add nothing."""
 
     pytree_data_fields = ("counts",)
@@ -160,7 +160,7 @@ def exact(
     # are inducing inputs whose values the others do not depend on.
     layers, order = [], jnp.lexsort((*rows.T, ~kept))
     h = rows[order]
-    with _Priors() if priors else contextlib.nullcontext():
+    with Priors() if priors else contextlib.nullcontext():
         for name in (f"l{l}" for l in range(1, depth)):
             start = {"variance": HIDDEN_VARIANCE} if takes_variance(kernel) else {}
             k = kernel(name, rows.shape[1], **start)
@@ -170,22 +170,27 @@ def exact(
         h = h[jnp.argsort(order)]
         last = kernel(f"l{depth}", rows.shape[1])
         scale = 0.0 if noise is None else noise_param("exact", noise)
-    least = max(_LEAST_NOISE if priors else 0.0, default_jitter(h.dtype))
+    least = max(LEAST_NOISE if priors else 0.0, default_jitter(h.dtype))
     least = least * jnp.mean(evaluated(last, h), where=kept)
     scale = jnp.sqrt(jnp.square(scale) + least)
     if given is None:
-        numpyro.sample("y", _RowsNormal(evaluated(last, h, h), jnp.square(scale), kept), obs=y)
+        numpyro.sample("y", RowsNormal(evaluated(last, h, h), jnp.square(scale), kept), obs=y)
         return
-    sparse = Sparse.build(last, h, 1)
     values = as_float(as_array("exact", "given[1]", given[1]))
     values = jnp.where(kept, values, 0.0)
-    q = given_values(sparse.project(h), values, jnp.where(kept, scale, jnp.inf))
-    # The layer takes the exact q(v) as it takes a guide's.
-    name = f"l{depth}.v"
-    drawn: Any = {name: guide_site(name, Handover(q, sparse=sparse), q.loc)}
-    with handlers.block(hide=[name]), handlers.replay(trace=drawn):
-        f = gp(f"l{depth}", last, h)
+    f = given_layer(f"l{depth}", last, h, values, jnp.where(kept, scale, jnp.inf))
     with minibatch(x, y) as (x, y):
         for layer in layers:
             x = layer.sample(x)
         numpyro.sample("y", observe(f(x), partial(gaussian, noise=scale, out=1)), obs=y)
+
+
+def given_layer(name: str, kernel: Any, rows: Array, values: Array, noise: Array) -> RandomFunction:
+    """Return the layer given values at its rows, [N], with noise of these sds, [N]."""
+    sparse = Sparse.build(kernel, rows, 1)
+    q = given_values(sparse.project(rows), values, noise)
+    # The layer takes the exact q(v) as it takes a guide's.
+    site = f"{name}.v"
+    drawn: Any = {site: guide_site(site, Handover(q, sparse=sparse), q.loc)}
+    with handlers.block(hide=[site]), handlers.replay(trace=drawn):
+        return gp(name, kernel, rows)
