@@ -18,7 +18,6 @@ from dgp_ppl.comparison._setting import LIKELIHOODS, MODELS, Setting
 from dgp_ppl.core import Grid
 from dgp_ppl.datasets import Dataset
 from dgp_ppl.datasets._source import RowSource
-from dgp_ppl.inference.programs._rows import padded_size
 
 _HORIZON = 5.0  # integration time of the flows
 _NUM_TIMES = 3  # times of the inducing inputs of a field that changes with time
@@ -104,13 +103,12 @@ def num_inducing(task: Task) -> int:
     return min(wanted, len(np.unique(np.asarray(task.x), axis=0)))
 
 
-def with_spare_rows(task: Task) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return rows, targets and which count, as `models.exact` takes them, in float64.
+def with_spare_rows(task: Task, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return so many rows, targets and which count, as `models.exact` takes them, in float64.
 
     Spare rows lie apart from all others, and make their number one that other fits have too.
     """
     x, y = (np.asarray(a, np.float64) for a in (task.x, task.y))
-    size = padded_size(len(x))
     low, high = x.min(axis=0), x.max(axis=0)
     spread = np.where(high > low, high - low, 1.0)
     spare = high + spread * np.arange(1, size - len(x) + 1)[:, None]

@@ -24,6 +24,7 @@ from dgp_ppl.comparison._builders import kernel_maker, observation_arguments, wi
 from dgp_ppl.comparison._method import Fitted, Task, register
 from dgp_ppl.comparison.methods._sparse import fit_collapsed, from_starts
 from dgp_ppl.inference import evaluate, fit, freeze
+from dgp_ppl.inference.programs._rows import padded_size
 
 __all__: list[str] = []  # the methods are in METHODS
 
@@ -59,7 +60,7 @@ def _gp(task: Task) -> Fitted:
             f"gp: {len(task.x)} training rows, wanted at most {_EXACT_ROWS:,}, as the cost grows "
             "with their cube; use sgpr or dsvi"
         )
-    x, y, counts = with_spare_rows(task)
+    x, y, counts = with_spare_rows(task, padded_size(task.num_data))
     kwargs = {"depth": 1, "kernel": kernel_maker(task), "priors": False, "counts": counts}
     result = from_starts(task, models.exact, x, y, **kwargs)
     result = dataclasses.replace(result, num_data=task.num_data)

@@ -6,12 +6,11 @@ import dataclasses
 from typing import Any
 
 import jax
-import numpy as np
 from numpyro.infer import NUTS, init_to_median, init_to_sample
 
 from dgp_ppl import models
 from dgp_ppl._errors import UnsuitableError
-from dgp_ppl.comparison._builders import build, kernel_maker
+from dgp_ppl.comparison._builders import build, kernel_maker, with_spare_rows
 from dgp_ppl.comparison._method import Fitted, Task, register
 from dgp_ppl.comparison.methods._guides import fit_coupled, fit_first_stage
 from dgp_ppl.inference import (
@@ -24,13 +23,13 @@ from dgp_ppl.inference import (
     run_mcmc,
     transported,
 )
-from dgp_ppl.linalg._precision import double
 from dgp_ppl.linalg._threads import one_blas_thread
 
 _NUTS_FIELDS = ("potential_energy", "accept_prob", "num_steps")
 _MODEL_RATE = 0.3  # learning rate of the model's params relative to the setting's, as in `fit`
 _THINNING = 20  # sampler steps between draws
 _MOST_ROWS, _TREE_DEPTH = 300, 6  # of a deep GP without inducing inputs
+_BLOCK = 8  # its number of rows is a multiple, so that runs share programs
 _MOST_WARMUP = 2000  # of SGHMC in the reference space of a fit
 
 
@@ -95,17 +94,18 @@ def _bayes(task: Task) -> Fitted:
             "with their cube; use dsvi"
         )
     setting = task.setting
+    x, y, counts = with_spare_rows(task, -(-task.num_data // _BLOCK) * _BLOCK)
     kwargs: dict[str, Any] = {"depth": setting.depth, "kernel": kernel_maker(task)}
+    kwargs["counts"] = counts
     sampler = NUTS(models.exact, max_tree_depth=_TREE_DEPTH, init_strategy=init_to_median)
     with jax.enable_x64(True), one_blas_thread():
-        x, y = double((task.x, task.y))
         chains = run_mcmc(
             task.key, sampler, x, y, num_warmup=setting.draws, num_samples=setting.draws,
             num_chains=setting.chains, extra_fields=_NUTS_FIELDS, progress=task.progress, **kwargs,
         )  # fmt: skip
     energy = chains.fields["potential_energy"].ravel()
     result = MCEMResult({}, chains, energy, chains.seconds)
-    kwargs["given"] = np.asarray(x), np.asarray(y)
+    kwargs["given"] = x, y
     return Fitted(models.exact, None, kwargs, result, chains=chains)
 
 
