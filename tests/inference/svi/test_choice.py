@@ -1,12 +1,11 @@
 """Fits that choose among several starts, by a trial of each."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 from jax import random
-from support.fits import OPTIMIZER, SHALLOW, X, Y, Z, shallow
+from support.fits import OPTIMIZER, SHALLOW, X, Y, Z, assert_same, shallow
 from support.helpers import KEY
 
 import dgp_ppl as dgp
@@ -20,10 +19,6 @@ ON_APART, X_64, Y_64 = dgp.MeanField(svgp), np.asarray(X, float), np.asarray(Y, 
 APART = X_64[1::4]
 
 
-def assert_same(a, b):
-    jax.tree.map(np.testing.assert_array_equal, a, b)
-
-
 def test_a_fit_goes_on_from_the_best_start():
     """It equals the fit of that start alone, which a trial of it has begun."""
     for given in ([GOOD, BAD], (BAD, None), [BROKEN, GOOD, {}]):
@@ -33,8 +28,7 @@ def test_a_fit_goes_on_from_the_best_start():
         best = given[int(np.argmin(ends))]
         assert best is not BAD
         alone = shallow(40, start=best)
-        assert_same(found.params, alone.params)
-        np.testing.assert_array_equal(found.losses, alone.losses)
+        assert_same(found, alone)
         assert alone.start_losses is None
     assert "best of starts" in str(found)
     assert "best of starts" not in str(alone)
@@ -69,8 +63,7 @@ def test_a_checkpoint_goes_on_after_the_trials(tmp_path, monkeypatch):
     monkeypatch.setattr(starts, "run_steps", counted)
     for _ in range(2):  # it goes on, and then reads the end
         kept = shallow(40, **options)
-        assert_same(kept.params, whole.params)
-        np.testing.assert_array_equal(kept.losses, whole.losses)
+        assert_same(kept, whole)
         np.testing.assert_array_equal(kept.start_losses, whole.start_losses)
     assert not trials
     with pytest.raises(dgp.DataError, match="holds another run"):
@@ -143,7 +136,7 @@ def test_an_interrupt_in_a_trial_keeps_the_best_so_far(monkeypatch):
     monkeypatch.setattr(starts, "run_steps", interrupted)
     with pytest.raises(dgp.Interrupted, match="after 10 of 40 steps") as caught:
         shallow(40, start=[BROKEN, GOOD])
-    assert_same(caught.value.result.params, shallow(10, start=GOOD).params)
+    assert_same(caught.value.result, shallow(10, start=GOOD))
 
 
 @pytest.mark.slow
@@ -154,5 +147,4 @@ def test_each_trial_of_rows_reads_them_from_their_first():
     found = dgp.fit(KEY, svgp, SHALLOW, rows, start=[BAD, GOOD], **options)
     alone = dgp.fit(KEY, svgp, SHALLOW, rows, start=GOOD, **options)
     assert found.start_losses[1] < found.start_losses[0]
-    assert_same(found.params, alone.params)
-    assert found.position == alone.position
+    assert_same(found, alone)

@@ -2,33 +2,19 @@
 
 import json
 
-import jax
 import numpy as np
 import pytest
+from support.fits import assert_same
 from support.streams import KEY, B, X, Y, sorted_rows, streamed
 
 import dgp_ppl as dgp
 from dgp_ppl.datasets.rows._order import seed_of
-from dgp_ppl.inference.svi._loop import TrainingLoop
-
-
-def assert_same(a, b):
-    np.testing.assert_array_equal(a.losses, b.losses)
-    for x, y in zip(*map(jax.tree.leaves, (a.params, b.params)), strict=True):
-        np.testing.assert_array_equal(x, y)
-    assert a.position == b.position
 
 
 @pytest.mark.parametrize("chunks", [1, 3])
-def test_a_fit_that_was_stopped_goes_on(tmp_path, monkeypatch, chunks):
-    whole, advance, calls = streamed(18), TrainingLoop.advance, iter(range(100))
-
-    def stopped(self, *args):
-        if next(calls) == chunks + 3:  # three calls identify the fit
-            raise MemoryError
-        return advance(self, *args)
-
-    monkeypatch.setattr(TrainingLoop, "advance", stopped)
+def test_a_fit_that_was_stopped_goes_on(tmp_path, monkeypatch, stop_after, chunks):
+    whole = streamed(18)
+    stop_after(chunks + 3, MemoryError)  # three calls identify the fit
     with pytest.raises(MemoryError):
         streamed(18, checkpoint=tmp_path, every=4)
     monkeypatch.undo()

@@ -11,13 +11,12 @@ import optax
 import pytest
 from jax import random
 from numpyro.infer import RenyiELBO
-from support.fits import DEEP, OPTIMIZER, SHALLOW, X, Y, Z, shallow
+from support.fits import DEEP, OPTIMIZER, SHALLOW, X, Y, Z, descending, shallow
 from support.helpers import KEY, bound, no_guide
 
 import dgp_ppl as dgp
 from dgp_ppl import inference
 from dgp_ppl.inference import evaluate, fit_program
-from dgp_ppl.inference.svi._loop import TrainingLoop
 from dgp_ppl.models import deep_gp, sgpr, svgp
 
 
@@ -120,12 +119,6 @@ def test_evaluate_is_the_mean_of_bounds_and_its_error():
 # --- losses that are not finite -------------------------------------------------------------------
 
 
-def descending(w):
-    """A loss that is NaN below w = -0.05; gradient descent lowers w by 0.1 per step."""
-    w = numpyro.param("w", w)
-    numpyro.factor("f", -w + 1e-6 * jnp.log(w + 0.05))
-
-
 def test_the_step_and_the_site_of_a_loss_that_is_not_finite():
     """The step is inside a chunk of ten steps, or the first one of a chunk."""
     options = {"steps": 30, "optimizer": optax.sgd(0.1), "progress": False}
@@ -199,26 +192,8 @@ def test_data_that_is_not_finite():
 # --- Ctrl-C ---------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def press_ctrl_c(monkeypatch):
-    """Return a function that interrupts the chunk of ten steps with this number, from 0."""
-    advance = TrainingLoop.advance
-
-    def interrupt_at(number):
-        calls = iter(range(number + 1))
-
-        def interrupted(self, *args):
-            if next(calls) == number:
-                raise KeyboardInterrupt
-            return advance(self, *args)
-
-        monkeypatch.setattr(TrainingLoop, "advance", interrupted)
-
-    return interrupt_at
-
-
-def test_an_interrupted_fit_is_the_errors_result(press_ctrl_c, tmp_path):
-    press_ctrl_c(2)
+def test_an_interrupted_fit_is_the_errors_result_and_goes_on(stop_after, monkeypatch, tmp_path):
+    stop_after(2, KeyboardInterrupt)
     with pytest.raises(dgp.Interrupted, match=r"after 20 of 40 steps.*for 20 steps") as caught:
         shallow(40)
     assert isinstance(caught.value, KeyboardInterrupt)
@@ -233,17 +208,10 @@ def test_an_interrupted_fit_is_the_errors_result(press_ctrl_c, tmp_path):
     dgp.save(tmp_path / "part.dgp", svgp, SHALLOW, result, z=Z)
     kept = dgp.load(tmp_path / "part.dgp")
     np.testing.assert_array_equal(kept.predict(KEY, X, num_samples=2).mean, mean)
-
-
-def test_an_interrupted_fit_goes_on_where_it_stopped(press_ctrl_c, monkeypatch):
-    press_ctrl_c(1)
-    with pytest.raises(dgp.Interrupted) as caught:
-        shallow(30)
     monkeypatch.undo()
-    rest = shallow(20, start=caught.value.result)
-    whole = shallow(30)
+    rest, whole = shallow(20, start=result), shallow(40)
     assert not rest.interrupted
-    np.testing.assert_array_equal([*caught.value.result.losses, *rest.losses], whole.losses)
+    np.testing.assert_array_equal([*result.losses, *rest.losses], whole.losses)
     assert_same(rest.params, whole.params)
 
 

@@ -14,7 +14,7 @@ import numpyro.distributions as dist
 import optax
 import pytest
 from numpyro.infer import RenyiELBO
-from support.fits import DEEP, OPTIMIZER, X, Y, Z, shallow
+from support.fits import DEEP, OPTIMIZER, X, Y, Z, assert_same, descending, shallow
 from support.helpers import KEY, no_guide
 from support.kills import kill_often
 
@@ -22,33 +22,7 @@ import dgp_ppl as dgp
 from dgp_ppl.inference.runs import _identity
 from dgp_ppl.inference.svi import _setup
 from dgp_ppl.inference.svi._ending import has_settled
-from dgp_ppl.inference.svi._loop import TrainingLoop
 from dgp_ppl.models import deep_gp
-
-
-def assert_same(a, b):
-    np.testing.assert_array_equal(a.losses, b.losses)
-    assert a.params.keys() == b.params.keys()
-    for x, y in zip(*map(jax.tree.leaves, (a.params, b.params)), strict=True):
-        np.testing.assert_array_equal(x, y)
-
-
-@pytest.fixture
-def stop_after(monkeypatch):
-    """Return a function that raises an error instead of the chunk with this number, from 0."""
-    advance = TrainingLoop.advance
-
-    def stop(number, error):
-        calls = iter(range(number + 1))
-
-        def stopped(self, *args):
-            if next(calls) == number:
-                raise error
-            return advance(self, *args)
-
-        monkeypatch.setattr(TrainingLoop, "advance", stopped)
-
-    return stop
 
 
 def test_a_fit_that_was_stopped_goes_on(tmp_path, monkeypatch, stop_after):
@@ -62,8 +36,7 @@ def test_a_fit_that_was_stopped_goes_on(tmp_path, monkeypatch, stop_after):
     assert json.loads((tmp_path / "latest.json").read_text())["steps"] == 8
     assert_same(shallow(18, checkpoint=tmp_path, every=4), whole)
     stop_after(0, AssertionError("a finished fit runs no step"))
-    again = shallow(18, checkpoint=tmp_path, every=4)
-    assert_same(again, whole)
+    assert_same(shallow(18, checkpoint=tmp_path, every=4), whole)
 
 
 def test_a_fit_that_has_settled_skips_to_the_decay_of_its_rates(tmp_path, monkeypatch, stop_after):
@@ -107,12 +80,6 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch, stop_after):
     assert len(caught.value.result.losses) == 8
     monkeypatch.undo()
     assert_same(shallow(18, checkpoint=tmp_path, every=4), shallow(18))
-
-
-def descending(w):
-    """A loss that is NaN below w = -0.05; gradient descent lowers w by 0.1 per step."""
-    w = numpyro.param("w", w)
-    numpyro.factor("f", -w + 1e-6 * jnp.log(w + 0.05))
 
 
 def test_the_last_finite_state_after_going_on(tmp_path, monkeypatch, stop_after):
