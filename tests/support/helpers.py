@@ -75,6 +75,14 @@ def exact_evidence(x, y, noise=0.3, **kernel):
     return stats.multivariate_normal(np.zeros(len(x)), K).logpdf(np.asarray(y, np.float64))
 
 
+def collapsed_bound(x, y, z, noise=0.3):
+    """Return the bound of the best q(v) of `one_layer`: log N(y; Q + s² I) - tr(K - Q) / (2 s²)."""
+    cross = squared_exponential(z, x)
+    Q = cross.T @ np.linalg.solve(squared_exponential(z, z), cross)
+    marginal = stats.multivariate_normal(np.zeros(len(x)), Q + noise**2 * np.eye(len(x)))
+    return marginal.logpdf(np.asarray(y, float)) - (1.5 * len(x) - np.trace(Q)) / (2 * noise**2)
+
+
 def bound(model, guide, params, *args, keys=KEY, **kwargs):
     """Return the bound of `TraceMeanField_ELBO`: a scalar, or [S] for keys [S]."""
 
@@ -129,10 +137,8 @@ def hidden_nodes(params, x, num=100):
     nodes, weights = np.polynomial.hermite_e.hermegauss(num)
     mean, var = layer_moments(params, 1, np.asarray(x))
     for node, weight in zip(nodes, weights / weights.sum(), strict=True):
-        yield (
-            weight,
-            np.asarray(x)[:, 0] + mean + np.sqrt(var) * node,
-        )  # the mean function is the identity
+        # The mean function is the identity.
+        yield weight, np.asarray(x)[:, 0] + mean + np.sqrt(var) * node
 
 
 def assert_mean(draws, truth, errors=4.5):

@@ -14,6 +14,7 @@ from scipy.special import logsumexp
 from support.helpers import (
     KEY,
     assert_mean,
+    collapsed_bound,
     hidden_nodes,
     layer_moments,
     no_guide,
@@ -117,10 +118,7 @@ def with_latent(x, y=None):
 
 
 def latent_values(K):
-    """Return draws of the bound for K, and the bound for two by quadrature over w.
-
-    q(w) differs from p(w).
-    """
+    """Return draws of the bound for K, and the bound for two by quadrature; q(w) is not p(w)."""
     rng = np.random.default_rng(0)
     m, R = 0.3 * rng.standard_normal((9, 1)), 0.5 * np.eye(9)
     loc, sd = np.array([0.3, -0.4]), np.array([0.7, 0.8])
@@ -156,11 +154,7 @@ def test_global_weights_at_the_posterior_are_all_the_collapsed_bound(x64):
     z = spread(4)
     given = {"l1.z": z, "l1.variance": 1.5, "l1.lengthscale": jnp.array([0.8]), "noise": NOISE}
     best = jax.jit(lambda: optimal_inducing(given, x, y))()
-    Kzx = squared_exponential(z, x)
-    C = Kzx.T @ np.linalg.solve(squared_exponential(z, z), Kzx)
-    sgpr = stats.multivariate_normal(np.zeros(12), C + NOISE**2 * np.eye(12))
-    collapsed = sgpr.logpdf(y) - (1.5 * 12 - np.trace(C)) / (2 * NOISE**2)
-    guide = dgp.MeanField(svgp)
+    collapsed, guide = collapsed_bound(x, y, z), dgp.MeanField(svgp)
 
     def run(K, params, num):
         objective = ImportanceWeighted(K, "global")

@@ -20,10 +20,10 @@ from support.helpers import (
     assert_covariance,
     assert_mean,
     bound,
+    collapsed_bound,
     one_layer,
     regression,
     spread,
-    squared_exponential,
 )
 
 import dgp_ppl as dgp
@@ -155,15 +155,6 @@ def test_a_gaussian_generator_has_the_mean_field_bound():
         loss = AdversarialELBO(2, 2, certified=certified)
         value = jax.jit(lambda p, loss=loss: loss.loss(KEY, p, single, guide, x, y))(at)
         np.testing.assert_allclose(-value, truth, rtol=1e-5)
-
-
-def collapsed_bound(x, y, z, noise=0.3, variance=1.5):
-    """Return Titsias's bound of `one_layer`, the bound of the best q(v), in NumPy."""
-    cross, eye = squared_exponential(z, x), np.eye(len(z))
-    Q = cross.T @ np.linalg.solve(squared_exponential(z, z) + 1e-6 * eye, cross)
-    marginal = stats.multivariate_normal(np.zeros(len(x)), Q + noise**2 * np.eye(len(x)))
-    trace = variance * len(x) - np.trace(Q)
-    return marginal.logpdf(np.asarray(y, float)) - 0.5 * trace / noise**2
 
 
 @pytest.mark.slow
