@@ -123,17 +123,13 @@ def test_a_bound_is_below_the_evidence_far_in_the_tail():
     assert (observed(RightCensored, censored).sample(KEY)[:10] < 8).all()
 
 
-@pytest.mark.parametrize("flags", [np.nan, np.array([0.0, np.nan]), 2])
-def test_flags_that_are_none(flags):
-    with pytest.raises(ValueError, match=r"censored: censored is .*, wanted True or False"):
-        RightCensored(dist.Normal(0.0, 1.0), flags)
-    with pytest.raises(
-        ValueError, match=r"has shape \(3,\) and the distribution batch shape \(4,\)"
-    ):
+def test_what_cannot_be_censored_is_named():
+    for flags in (np.nan, np.array([0.0, np.nan]), 2):
+        with pytest.raises(ValueError, match=r"censored: censored is .*, wanted True or False"):
+            RightCensored(dist.Normal(0.0, 1.0), flags)
+    words = r"has shape \(3,\) and the distribution batch shape \(4,\)"
+    with pytest.raises(ValueError, match=words):
         RightCensored(dist.Normal(jnp.zeros(4), 1.0), np.ones(3, bool))
-
-
-def test_a_distribution_without_a_log_survival_function_is_named():
     with pytest.raises(TypeError, match=r"censored: distribution is Gumbel, .*wanted Normal"):
         RightCensored(dist.Gumbel(0.0, 1.0), True).log_prob(1.0)
 
@@ -149,31 +145,39 @@ def test_a_truncated_normal_far_from_its_ends(ends):
     ours = make(jnp.asarray(FAR, jnp.float32))
     exact = stats.truncnorm(*((end - FAR) / 0.5 for end in ends), loc=FAR, scale=0.5)
     y = np.clip(np.stack([exact.ppf(0.1), exact.ppf(0.6), FAR]), *ends).astype(np.float32)
-    whole = exact.logpdf(y)
-    np.testing.assert_allclose(ours.log_prob(jnp.asarray(y)), whole, rtol=1e-6, atol=1e-3)
-    np.testing.assert_allclose(ours.cdf(jnp.asarray(y)), exact.cdf(y), atol=2e-3)
-    assert (ours.log_prob(jnp.asarray(ends)[:, None] + jnp.array([[-0.1], [0.1]])) == -np.inf).all()
-    np.testing.assert_allclose(ours.variance, exact.var(), rtol=1e-2)
-    draws = ours.sample(KEY, (4000,))
-    assert_mean(np.asarray(draws, np.float64), ours.mean)
-    assert ours.support(draws).all()
-    moved = jax.grad(lambda f: make(f).sample(KEY).sum())(jnp.float32(0.2))
-    step = make(jnp.float32(0.21)).sample(KEY) - make(jnp.float32(0.19)).sample(KEY)
-    np.testing.assert_allclose(moved, step / 0.02, rtol=1e-2)
+    beyond = jnp.asarray(ends)[:, None] + jnp.array([[-0.1], [0.1]])
+
+    @jax.jit
+    def everything(ours, y):
+        draws = ours.sample(KEY, (4000,))
+        log_p = ours.log_prob(y), ours.log_prob(beyond)
+        return log_p, ours.cdf(y), (ours.mean, ours.variance), draws, ours.support(draws)
+
+    (inside, outside), below, (mean, var), draws, possible = everything(ours, jnp.asarray(y))
+    np.testing.assert_allclose(inside, exact.logpdf(y), rtol=1e-6, atol=1e-3)
+    np.testing.assert_allclose(below, exact.cdf(y), atol=2e-3)
+    assert (outside == -np.inf).all()
+    np.testing.assert_allclose(var, exact.var(), rtol=1e-2)
+    assert_mean(np.asarray(draws, np.float64), mean)
+    assert possible.all()
+    moved = jax.jit(jax.value_and_grad(lambda f: make(f).sample(KEY).sum()))
+    step = moved(jnp.float32(0.21))[0] - moved(jnp.float32(0.19))[0]
+    np.testing.assert_allclose(moved(jnp.float32(0.2))[1], step / 0.02, rtol=1e-2)
 
 
 @pytest.mark.parametrize("kind", [dist.Cauchy, dist.Laplace, dist.SoftLaplace, dist.Logistic])
 def test_draws_of_truncated_distributions_have_their_distribution_function(kind):
     f = jnp.array([-20.0, 0.3, 20.0])
     ours = with_exact_tails(dist.TruncatedDistribution(kind(f, 0.5), 0.0, 0.7).to_event(1))
-    entries = ours.base_dist
-    assert_mean(np.asarray(entries.cdf(entries.sample(KEY, (4000,))), np.float64), 0.5)
+    below = jax.jit(lambda entries: entries.cdf(entries.sample(KEY, (4000,))))(ours.base_dist)
+    assert_mean(np.asarray(below, np.float64), 0.5)
 
 
 @pytest.mark.parametrize("case", [(0, -1e8, 3), (9, 0, np.inf), (0, -np.inf, np.inf)])
 def test_draws_of_a_truncated_normal_whose_ends_are_far(case):
     loc, low, high = case
     ends = {"low": jnp.float32(low), "high": jnp.float32(high)}
-    draws = with_exact_tails(dist.TruncatedNormal(loc, 1.0, **ends)).sample(KEY, (2000,))
+    normal = with_exact_tails(dist.TruncatedNormal(loc, 1.0, **ends))
+    draws = jax.jit(lambda normal: normal.sample(KEY, (2000,)))(normal)
     truth = stats.truncnorm(low - loc, high - loc, loc=loc)
     assert stats.kstest(np.asarray(draws, float), truth.cdf).pvalue > 1e-3

@@ -58,7 +58,7 @@ def test_a_shared_covariance_moves_as_one_of_each_column():
     for own, by_own in ((jnp.stack([raw, raw]), jnp.stack([by_raw, by_raw])), (raw, 2 * by_raw)):
         params = {"l1.v.loc": loc, "l1.v.scale_tril": own}
         grads = {"l1.v.loc": by_loc, "l1.v.scale_tril": by_own}
-        found: Any = optimizer.update(grads, optimizer.init(params), params)[0]
+        found: Any = jax.jit(optimizer.update)(grads, optimizer.init(params), params)[0]
         moves.append((found["l1.v.loc"], jnp.broadcast_to(found["l1.v.scale_tril"], (2, 4, 4))))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), *moves)
 
@@ -99,7 +99,7 @@ def test_noise_moves_numpyros_guide_by_few_standard_deviations():
     params = {"auto_loc": jnp.zeros(5), "auto_scale_tril": jnp.zeros(15)}
     grads = jax.tree.map(lambda a: 1e6 * random.normal(KEY, a.shape), params)
     optimizer = natural_gradient(lambda count: 0.5)
-    moves: Any = optimizer.update(grads, optimizer.init(params), params)[0]
+    moves: Any = jax.jit(optimizer.update)(grads, optimizer.init(params), params)[0]
     begun, ended = map(scaled_unit_lower, (params["auto_scale_tril"], moves["auto_scale_tril"]))
     assert 0 < jnp.linalg.norm(jnp.linalg.solve(begun, moves["auto_loc"])) < 4
     change = jnp.linalg.solve(begun, ended)
