@@ -59,8 +59,6 @@ def test_bad_input_is_one_line(folder):
         (["--split", "-1"], ["--split"]),
         (["--target", "pryce"], ["'pryce'", "'price'"]),
         (["--out", "price.pkl"], ["'.pkl'", ".dgp"]),
-        (["--kernel", "cosine"], ["dgp-ppl: kernel is 'cosine'"]),
-        (["--target", "colour", "--method", "sgpr"], ["Gaussian noise"]),
     ):
         given = ["fit", "houses.csv", "--target", "price", "--quiet", *TINY, *args]
         err = refused(*given, folder=folder)

@@ -67,22 +67,17 @@ def test_svgp_at_its_optimum_is_sgpr_and_below_the_evidence():
     assert collapsed < exact_evidence(x, y)
 
 
-@pytest.mark.parametrize(("M", "value"), [(15, -8.620734), (8, -8.739186), (4, -101.278919)])
-def test_bounds_as_another_implementation_has_them(M, value):
-    """The log evidence is -8.620731; more inducing inputs tighten the bound.
-
-    The other implementation uses a larger jitter, 1e-7.
-    """
+def test_a_bound_as_another_implementation_has_it():
+    """Of four inducing inputs, far below the log evidence; the other jitter is 1e-7."""
     rng = np.random.default_rng(1)
     x = np.sort(rng.uniform(-2, 2, 30))
     y = jnp.asarray(np.sin(3 * x) + 0.2 * rng.standard_normal(30))
-    z = jnp.asarray(x[np.linspace(0, 29, M).astype(int)])[:, None]
+    z = jnp.asarray(x[np.linspace(0, 29, 4).astype(int)])[:, None]
     given = {"l1.z": z, "l1.variance": 1.2, "l1.lengthscale": jnp.array([0.7]), "noise": 0.2}
     x = jnp.asarray(x)[:, None]
-    assert exact_evidence(x, y, 0.2, variance=1.2, lengthscale=0.7) == pytest.approx(
-        -8.620731, abs=5e-7
-    )
-    assert float(bound(sgpr, no_guide, given, x, y, z=z)) == pytest.approx(value, abs=3e-6)
+    evidence = exact_evidence(x, y, 0.2, variance=1.2, lengthscale=0.7)
+    assert evidence == pytest.approx(-8.620731, abs=5e-7)
+    assert float(bound(sgpr, no_guide, given, x, y, z=z)) == pytest.approx(-101.278919, abs=3e-6)
 
 
 def test_svgp_at_any_other_q_is_below_its_optimum():
@@ -128,10 +123,7 @@ def test_one_layer_of_a_deep_gp_is_svgp():
 
 
 def test_whitened_is_unwhitened():
-    """Compare with the unwhitened bound in NumPy.
-
-    There u = L v, q(u) = N(L m, L S L') and the prior is N(0, K).
-    """
+    """In NumPy, where u = L v, q(u) = N(L m, L S L') and the prior is N(0, K)."""
     x, y = regression()
     z = spread(6)
     rng = np.random.default_rng(0)

@@ -9,12 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from numpyro.infer import NUTS, TraceMeanField_ELBO, init_to_sample
 from support.helpers import KEY, regression
 
 import dgp_ppl as dgp
 from dgp_ppl import plots
-from dgp_ppl.inference import ImportanceWeighted, evaluate
+from dgp_ppl.inference import evaluate
 from dgp_ppl.models import deep_gp
 
 pytestmark = [
@@ -44,13 +43,6 @@ def fits():
         return z, (x, y), {SHARED: result.params, deep_gp: own}
 
 
-def loss(objective):
-    def route(model, params, z, x, y):
-        return objective.loss(KEY, params, model, dgp.MeanField(model), x, y, z=z)
-
-    return route
-
-
 def bound(model, params, z, x, y):
     return evaluate(KEY, model, dgp.MeanField(model), params, x, y, z=z, num_draws=3)[0]
 
@@ -65,18 +57,6 @@ def annealing(model, params, z, x, y):
         KEY, model, dgp.MeanField(model), params, x, y, z=z, temperatures=4, leapfrogs=2,
         num_particles=8, num_noise=2, progress=False,
     ).log_weights  # fmt: skip
-
-
-def draws(model, params, z, x, y):
-    """Sample few draws: rounding grows along a chain."""
-    kernel = NUTS(
-        dgp.transported(model, dgp.MeanField(model), params), init_strategy=init_to_sample,
-        step_size=0.02, adapt_step_size=False, max_tree_depth=3,
-    )  # fmt: skip
-    found = dgp.run_mcmc(
-        KEY, kernel, x, y, z=z, num_warmup=2, num_samples=4, num_chains=2, progress=False
-    ).samples
-    return jnp.concatenate([jnp.ravel(found[n]) for n in ("l1.v", "l2.v")])
 
 
 def arviz_groups(model, params, z, x, y):
@@ -94,13 +74,9 @@ def layer_functions(model, params, z, x, y):
 
 
 ROUTES = {
-    "ELBO": loss(TraceMeanField_ELBO(num_particles=2)),
-    "PredictiveELBO": loss(dgp.PredictiveELBO(elbo_share=0.5, num_particles=2)),
-    "ImportanceWeighted": loss(ImportanceWeighted(3)),
     "evaluate": bound,
     "predict": prediction,
     "annealed_evidence": annealing,
-    "NUTS": draws,
     "ArviZ": arviz_groups,
     "plots of layers": layer_functions,
 }
@@ -114,7 +90,7 @@ def test_equal_own_kernels_are_a_shared_kernel(name, fits):
     np.testing.assert_allclose(own, shared, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["predict", "ELBO", "ArviZ"])
+@pytest.mark.parametrize("name", ["predict", "evaluate", "ArviZ"])
 def test_other_own_kernels_are_not(name, fits):
     """The routes read each output's hyperparameters."""
     z, data, params = fits

@@ -19,7 +19,7 @@ from dgp_ppl.models import deep_gp, gplvm, optimal_inducing, svgp
 
 X, Y = regression(rows=8)
 Z = X[:4]
-SHALLOW, DEEP = dgp.MeanField(svgp), dgp.MeanField(deep_gp)
+SHALLOW = dgp.MeanField(svgp)
 ONE = {"z": Z}
 DIFFUSION = dgp.Diffusion(svgp, steps=2)
 CALL = dgp.inference.Call((X, Y), ONE)
@@ -107,6 +107,10 @@ def test_errors_name_the_params(good, diffusion):
         "predict: params has no 'l1.z' and 2 more": lambda: predicted({"noise": 0.1}, **samples),
         "MeanField: params has no 'l1.v.loc'": lambda: coupled.start_from(
             KEY, SHALLOW, without(good, "l1.v.loc"), X, Y, **ONE
+        ),
+        # Initial pseudo-inputs in the place of fitted ones would be another map.
+        "transported: params has no 'pseudo_inputs'": lambda: seeded(
+            dgp.transported(svgp, coupled, good), X, Y, **ONE
         ),
         r"start has \['l9.z'\], none of them": lambda: shallow(2, start={"l9.z": 0.0}),
     }

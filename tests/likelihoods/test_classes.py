@@ -25,17 +25,6 @@ def test_classes_may_be_floats(kind):
         np.testing.assert_array_equal(observed.log_prob(y.astype(float)), observed.log_prob(y))
 
 
-def test_robust_max_given_f():
-    distribution = RobustMax(jnp.array([[0.0, 2.0, 1.0], [3.0, -1.0, 0.0]]), 0.1)
-    probabilities = [[0.05, 0.9, 0.05], [0.9, 0.05, 0.05]]
-    np.testing.assert_allclose(distribution.probs, probabilities, rtol=1e-6)
-    for c in range(3):
-        found = distribution.log_prob(jnp.full(2, c))
-        np.testing.assert_allclose(found, np.log(probabilities)[:, c], rtol=1e-5)
-    draws = distribution.sample(KEY, (20_000,))
-    assert_mean(jax.nn.one_hot(draws, 3), np.array(probabilities))
-
-
 def test_robust_max_with_an_error_rate_of_each_row():
     f, epsilon = jnp.array([[0.0, 2.0, 1.0], [3.0, -1.0, 0.0]]), jnp.array([0.2, 0.01])
     wanted = np.array([[0.1, 0.8, 0.1], [0.99, 0.005, 0.005]])

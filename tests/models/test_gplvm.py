@@ -73,17 +73,6 @@ def test_rows_of_the_fit_are_reconstructed(fitted):
     assert np.sqrt(np.mean((back.mean - y) ** 2)) < 0.1
 
 
-@pytest.mark.slow
-def test_new_rows_have_the_prior(fitted):
-    """Latent inputs of rows without data are draws from N(0, I), for any number of rows."""
-    _, guide, params, options = fitted
-    p = dgp.predict(KEY, gplvm, guide, params, jnp.zeros((7, 0)), num_samples=2000, **options)
-    assert p.mean.shape == (7, 4)
-    spread_of_rows = np.ptp(p.mean[:, 3])
-    assert spread_of_rows < 0.3  # rows are alike, and y spreads as it does in the data
-    assert np.sqrt(p.var[:, 3]).min() > 0.8
-
-
 def test_hyperparameters_in_a_plate_of_their_own_are_no_rows():
     """Predictions draw them from q or take given draws, like any other latent site."""
 
@@ -157,5 +146,3 @@ def test_wrong_use():
     np.testing.assert_array_equal(
         initialize.nearest_rows(far, np.ones((30, 2)), far), np.arange(30)
     )
-    with pytest.raises(ValueError, match="nearest_rows: y_new, seen and y have shapes"):
-        initialize.nearest_rows(y, np.ones(4, bool), y)

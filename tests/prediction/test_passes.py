@@ -149,9 +149,9 @@ def grouped(x, group, y=None, t=None, other=None, other_y=None, *, z, taken=Fals
         observed("2", other, other_y)
 
 
-@pytest.mark.parametrize("taken", [False, True])
-@pytest.mark.parametrize("site", ["y", "y2"])
-@pytest.mark.parametrize("rows", [3, 6])
+@pytest.mark.parametrize(  # all pairs of values of two arguments
+    ("rows", "site", "taken"), [(3, "y", False), (6, "y2", False), (3, "y2", True), (6, "y", True)]
+)
 def test_only_latents_of_the_predicted_rows_are_new(rows, site, taken):
     x, group, t, truth = X[:6], np.arange(6) % 3, np.zeros(3), np.array([-30.0, 0.0, 30.0])
     options = {"z": X[:3], "taken": taken}

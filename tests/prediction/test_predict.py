@@ -100,7 +100,7 @@ def test_params_in_float32_mean_the_same_function_where_jax_has_float64(likeliho
 
 
 def test_a_prediction_is_the_mixture_of_its_passes():
-    """Moments, density, quantiles and CRPS follow from the passes' Gaussians."""
+    """Moments, density, quantiles, CRPS and distribution function follow from their Gaussians."""
     p = deep()
     loc, scale = components(p)
     assert loc.shape == (50, 7)
@@ -116,6 +116,10 @@ def test_a_prediction_is_the_mixture_of_its_passes():
     np.testing.assert_allclose(
         p.crps(Y_TEST), metrics.crps_gaussian_mixture(Y_TEST, loc, scale), rtol=1e-3, atol=1e-5
     )
+    for y in (Y_TEST, 0.5):
+        np.testing.assert_allclose(p.cdf(y), stats.norm(loc, scale).cdf(y).mean(axis=0), atol=1e-5)
+    with pytest.raises(ValueError, match=r"cdf: y has shape \(7, 1\), wanted \(7,\).*y\[:, 0\]"):
+        p.cdf(Y_TEST[:, None])
 
 
 def test_draws_have_the_mixtures_moments():

@@ -11,8 +11,8 @@ from jax.scipy.special import ndtr
 from numpyro.distributions import constraints
 from scipy import stats
 from scipy.special import logsumexp
-from support.helpers import KEY, assert_mean, spread
-from support.predictions import X_TEST, Y_TEST, components, deep
+from support.helpers import KEY, spread
+from support.predictions import X_TEST, Y_TEST
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels, likelihoods, metrics
@@ -122,12 +122,13 @@ def test_probabilities_of_censored_rows_have_no_units(kind):
     np.testing.assert_allclose(drawn, 5 + 20 * plain, rtol=1e-5)
 
 
-def test_function_draws_of_a_log_scale_stay_in_the_models_units():
+def test_functions_of_a_log_scale_stay_in_the_models_units():
     model = two(lambda f: dist.Normal(f[..., 0], jnp.exp(f[..., 1])))
     p = prior(model, standardizer=dgp.Standardizer(np.zeros(1), np.ones(1), 5.0, 20.0))
     with pytest.warns(UserWarning, match=r"outputs of shape \(2,\), unlike y"):
         found = p.function_draws(KEY, 3)
     np.testing.assert_allclose(found, prior(model).function_draws(KEY, 3), rtol=1e-5)
+    np.testing.assert_allclose(p.f.mean, prior(model).f.mean, rtol=1e-5)
 
 
 def test_prediction_of_the_function_has_no_noise(gaussian):
@@ -142,12 +143,6 @@ def test_prediction_of_the_function_has_no_noise(gaussian):
     counts = prior(single(lambda f: dist.Poisson(jnp.exp(f))), num_samples=1)
     log_rate = counts.f.mean
     np.testing.assert_allclose(counts.mean, np.exp(log_rate + counts.f.var / 2), rtol=1e-2)
-
-
-def test_prediction_of_a_log_scale_stays_in_the_models_units():
-    model = two(lambda f: dist.Normal(f[..., 0], jnp.exp(f[..., 1])))
-    p = prior(model, standardizer=dgp.Standardizer(np.zeros(1), np.ones(1), 5.0, 20.0))
-    np.testing.assert_allclose(p.f.mean, prior(model).f.mean, rtol=1e-5)
 
 
 def test_missing_entries_add_nothing(gaussian):
@@ -174,25 +169,8 @@ def test_outputs_that_depend_on_each_other_have_no_single_entries():
     assert p.log_prob(Y2, np.arange(N) > 2)[0] == 0
 
 
-def test_distribution_functions_of_a_gaussian_mixture():
-    p = deep(num_samples=5)
-    loc, scale = components(p)
-    mixture = stats.norm(loc, scale)
-    np.testing.assert_allclose(p.cdf(Y_TEST), mixture.cdf(Y_TEST).mean(axis=0), atol=1e-5)
-    np.testing.assert_allclose(p.cdf(0.5), mixture.cdf(0.5).mean(axis=0), atol=1e-5)
-    np.testing.assert_allclose(p.cdf(p.quantile(0.3)), 0.3, atol=1e-4)
-    with pytest.raises(ValueError, match=r"cdf: y has shape \(7, 1\), wanted \(7,\).*y\[:, 0\]"):
-        p.cdf(Y_TEST[:, None])
-
-
 def one(likelihood):
-    """A prior of one output."""
-
-    def model(x):
-        f = dgp.gp("f", kernels.SquaredExponential(1.0, 1.0), Z)(x)
-        numpyro.sample("y", dgp.observe(f, likelihood))
-
-    return prior(model)
+    return prior(single(likelihood))
 
 
 def test_distribution_functions_of_counts_and_classes():
@@ -246,17 +224,6 @@ def test_means_of_counts_of_several_outputs_are_exact_or_a_warning():
     shared = prior(two(lambda f: dist.Poisson(jnp.exp(3 * f @ jnp.ones((2, 2)))).to_event(1), far))
     with pytest.warns(UserWarning, match="mean and variance of y in 7 of 7 rows .* take quantiles"):
         _ = shared.mean
-
-
-@pytest.mark.slow
-def test_binomial_intervals_are_whole_numbers():
-    binomial = one(lambda f: dist.Binomial(2000, logits=0 * f))
-    low, high = binomial.interval(0.9)
-    exact = stats.binom(2000, 0.5)
-    assert np.abs(low - exact.ppf(0.05)).max() <= 1
-    assert np.abs(high - exact.ppf(0.95)).max() <= 1
-    np.testing.assert_array_equal([low, high], np.round([low, high]))
-    assert_mean(binomial.sample(KEY, 2000).astype(float), np.full(N, 1000.0))
 
 
 def test_values_out_of_the_support_have_no_density():

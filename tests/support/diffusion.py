@@ -1,7 +1,5 @@
 """Bases, params and scores for the tests of guides on a base."""
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from support.helpers import KEY, exact_evidence, one_layer, spread
@@ -50,10 +48,3 @@ def diagonal_fit(x, y):
 def wavy(layers, key):
     """Return a score network without params."""
     return lambda t, z: {n: jnp.sin(2 * a + t) for n, a in z.items()}
-
-
-class Line(eqx.Module):
-    slope: jax.Array
-
-    def __call__(self, t, z):
-        return {n: -self.slope * a for n, a in z.items()}

@@ -39,12 +39,3 @@ def converted(model, *args, guide=None, options=None, **kwargs):
     guide, params = fitted(model, *args, guide=guide, **kwargs)
     options = {"num_samples": 6, "num_prior_samples": 4, "passes": 3, **(options or {})}
     return dgp.to_inferencedata(KEY, model, guide, params, *args, **options, **kwargs)
-
-
-def stock(x, y=None):
-    """A plain NumPyro model with a subsampling plate."""
-    w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
-    with numpyro.plate("rows", len(x), subsample_size=5):
-        batch = numpyro.subsample(x, event_dim=1)
-        targets = None if y is None else numpyro.subsample(y, event_dim=0)
-        numpyro.sample("y", dist.Normal(batch @ w, 0.3), obs=targets)

@@ -57,13 +57,10 @@ def test_refits_and_predictions_with_another_number_of_rows_compile_nothing(capl
 
 @pytest.mark.usefixtures("x64")
 @pytest.mark.slow
-@pytest.mark.parametrize("batch_size", [None, 7])
-def test_padding_does_not_change_a_fit(monkeypatch, batch_size):
+def test_padding_does_not_change_a_fit_in_minibatches(monkeypatch):
     def fit():
-        return dgp.fit(
-            KEY, deep_gp, dgp.MeanField(deep_gp), X, Y, z=(Z, Z), steps=4, progress=False,
-            batch_size=batch_size,
-        )  # fmt: skip
+        options = {"z": (Z, Z), "steps": 4, "batch_size": 7, "progress": False}
+        return dgp.fit(KEY, deep_gp, dgp.MeanField(deep_gp), X, Y, **options)
 
     padded = fit()  # later, Adam turns rounding of gradients of 0 into steps
     monkeypatch.setattr(_setup, "split_padded", lambda *call: split_padded(*call[:3], False))

@@ -1,4 +1,4 @@
-"""Fits to a source of rows: the bound, its expectation for sorted files, and what is refused."""
+"""Fits to a source of rows: their steps, the bound, and what is refused."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from numpyro.infer import SVI, TraceMeanField_ELBO
 from numpyro.infer.autoguide import AutoNormal
 from numpyro.primitives import Messenger
 from support.fits import OPTIMIZER, SHALLOW
-from support.helpers import assert_errors, slow
+from support.helpers import assert_errors
 from support.streams import KEY, B, N, X, Y, Z, sorted_rows, streamed
 
 import dgp_ppl as dgp
@@ -28,14 +28,6 @@ class GivenRows(Messenger):
     def process_message(self, msg):
         if msg["type"] == "plate" and msg["args"][1] is not None:
             msg["value"] = self.numbers
-
-
-def given_rows(model):
-    def run(numbers, *args, **kwargs):
-        with GivenRows(numbers):
-            model(*args, **kwargs)
-
-    return run
 
 
 def test_a_step_equals_the_step_of_arrays_with_the_same_rows():
@@ -63,47 +55,6 @@ def test_a_step_equals_the_step_of_arrays_with_the_same_rows():
     for i, value in enumerate(found.losses):
         state, expected = update(state, numbers[i])
         np.testing.assert_allclose(value, expected, rtol=2e-5)
-
-
-@pytest.fixture(scope="module")
-def bound():
-    """The bound and its gradient at params away from the optimum, of any rows.
-
-    The bound of one layer has a closed form: the rows are all that is random.
-    """
-    params = dgp.fit(KEY, svgp, SHALLOW, X, Y, z=Z, steps=5, progress=False).params
-    names = [n for n in params if jnp.ndim(params[n]) < 2]
-
-    @jax.jit
-    def of(numbers):
-        def loss(moved):
-            return TraceMeanField_ELBO().loss(
-                KEY, params | moved, given_rows(svgp), lambda numbers, *a, **k: SHALLOW(*a, **k),
-                numbers, jnp.asarray(X), jnp.asarray(Y), z=Z, batch_size=len(numbers),
-            )  # fmt: skip
-
-        value, gradient = jax.value_and_grad(loss)({n: params[n] for n in names})
-        return jnp.concatenate([value[None], *(jnp.ravel(gradient[n]) for n in names)])
-
-    return of
-
-
-@pytest.mark.parametrize("step", [slow(0), slow(7), 49])
-def test_minibatches_of_a_sorted_file_are_unbiased(bound, step):
-    """The first step, one in a later window, and one in a window with rows of two passes."""
-    rows, draws = sorted_rows(), 600
-    exact = np.asarray(bound(jnp.arange(N)))
-    found = []
-    for seed in range(draws):
-        order = rows.order((seed,), B)
-        window, offset = divmod(step, order.steps)
-        numbers = np.concatenate([np.arange(a, b) for a, b in order.intervals(window)])
-        found.append(bound(jnp.asarray(numbers[order.shuffle(window)[offset]])))
-    found = np.stack(found)
-    error = found.std(axis=0, ddof=1) / np.sqrt(draws)
-    z = (found.mean(axis=0) - exact) / error
-    assert np.abs(z).max() < 4, z
-    assert error[0] < 0.05 * abs(exact[0])
 
 
 def test_a_fit_goes_on_exactly_where_it_stopped():
