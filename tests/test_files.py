@@ -48,8 +48,7 @@ def test_a_write_that_fails_leaves_the_earlier_file(tmp_path):
 
 
 def test_a_new_file_replaces_none(tmp_path):
-    """Of two programs that write the same new file, the second keeps its own under the name of its
-    draft."""
+    """Of two programs that write it, the second keeps its own under the name of its draft."""
     write(tmp_path / "a", "first", new=True)
     with pytest.raises(DataError, match=r"a exists by now: .* is in .*part") as error:
         write(tmp_path / "a", "second", new=True)

@@ -27,35 +27,6 @@ from dgp_ppl.models import svgp
 from dgp_ppl.prediction import layer_functions
 
 
-def functions_of_a_key():
-    """Return the public functions whose first argument is a key, by name."""
-    faces = [m.name for m in pkgutil.iter_modules(dgp.__path__) if not m.name.startswith("_")]
-    found = {}
-    for face in faces:
-        module = importlib.import_module(f"dgp_ppl.{face}")
-        for function in (getattr(module, n) for n in module.__all__):
-            if inspect.isfunction(function):
-                parameters = list(inspect.signature(function).parameters.values())
-                if parameters and parameters[0].name == "key":
-                    found[function.__name__] = function
-    return found
-
-
-FUNCTIONS = functions_of_a_key()
-
-
-def test_what_is_no_key_is_refused_first():
-    """Before any other argument is looked at."""
-    assert {"fit", "predict", "evaluate", "to_inferencedata", "deep_gp"} <= FUNCTIONS.keys()
-    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    for function in FUNCTIONS.values():
-        parameters = inspect.signature(function).parameters.values()
-        needed = [p for p in parameters if p.default is p.empty and p.kind not in kinds][1:]
-        for key in (0, None, [1, 2]):
-            with pytest.raises(TypeError, match=r"key is .*, wanted one random key"):
-                function(key, **{p.name: None for p in needed})
-
-
 def test_inputs_that_are_not_finite():
     """Rows are named; nothing is computed."""
     x = np.array(X)
@@ -392,7 +363,7 @@ def programs():
     """Return all public functions and methods of the package's faces, by name."""
     found = {}
     for info in pkgutil.walk_packages(dgp.__path__, "dgp_ppl."):
-        if not info.ispkg or any(part.startswith("_") for part in info.name.split(".")):
+        if any(part.startswith("_") for part in info.name.split(".")):
             continue
         face = importlib.import_module(info.name)
         found |= {f"{info.name}.{n}": f for n, f in functions(face).items()}
@@ -413,13 +384,27 @@ def names(function, *kinds):
 
 
 NAMED = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+PROGRAMS = programs()
+OF_A_KEY = {f for f in PROGRAMS.values() if [*inspect.signature(f).parameters][:1] == ["key"]}
 FORWARDING = {
-    n: f for n, f in programs().items()
+    n: f for n, f in PROGRAMS.items()
     if names(f, inspect.Parameter.VAR_KEYWORD) and not n.startswith("dgp_ppl.models")
 }  # fmt: skip
 MODELS = {
     n: f for n, f in functions(models).items() if next(iter(inspect.signature(f).parameters)) == "x"
 }
+
+
+def test_what_is_no_key_is_refused_first():
+    """Before any other argument is looked at."""
+    assert {dgp.fit, dgp.predict, dgp.evaluate, dgp.to_inferencedata} <= OF_A_KEY
+    assert initialize.deep_gp in OF_A_KEY
+    for function in OF_A_KEY:
+        parameters = inspect.signature(function).parameters.values()
+        needed = [p.name for p in parameters if p.default is p.empty and p.kind in NAMED][1:]
+        for key in (0, None, [1, 2]):
+            with pytest.raises(TypeError, match=r"key is .*, wanted one random key"):
+                function(key, **dict.fromkeys(needed))
 
 
 def test_no_option_captures_an_argument_of_a_model():

@@ -11,10 +11,7 @@ from dgp_ppl import kernels
 
 
 def test_kernels_with_the_same_leaves_are_not_one_program():
-    """Kernels of different classes have different tree structures.
-
-    Otherwise JAX would run one kernel's compiled program for another kernel.
-    """
+    """JAX would run one kernel's compiled program for another kernel of the same tree structure."""
     structures = [jax.tree.structure(kernel) for kernel, _ in CASES.values()]
     assert all(a != b for i, a in enumerate(structures) for b in structures[:i])
 

@@ -246,33 +246,21 @@ def test_errors():
         (ValueError, "gp\\('f'\\) was called inside the plate 'data'.*before", in_a_plate),
         (ValueError, wrong_z, lambda: dgp.gp("f", KERNEL, Z[:, 0], out=P)),
         (ValueError, wrong_z, lambda: dgp.gp("f", KERNEL, np.zeros((3, M, 1)), out=P)),
-        (
-            ValueError,
-            r"mean gives shape \(4, 3\) for .* \(4, 3\), wanted \(4, 2\).*pad\(3, 2\)",
-            lambda: dgp.gp("f", KERNEL, wide, out=2, mean=means.identity),
-        ),
-        (
-            ValueError,
-            r"mean fails \(TypeError: dot_general.*wanted \(4, 1\)",
-            lambda: dgp.gp("f", KERNEL, wide, mean=means.linear(np.ones((2, 1)))),
-        ),
-        (
-            TypeError,
-            "kernel is 'Matern52', wanted one such as",
-            lambda: dgp.gp("f", kernels.Matern52, Z),
-        ),
+        (ValueError, r"mean gives shape \(4, 3\) for .* \(4, 3\), wanted \(4, 2\).*pad\(3, 2\)",
+         lambda: dgp.gp("f", KERNEL, wide, out=2, mean=means.identity)),
+        (ValueError, r"mean fails \(TypeError: dot_general.*wanted \(4, 1\)",
+         lambda: dgp.gp("f", KERNEL, wide, mean=means.linear(np.ones((2, 1))))),
+        (TypeError, "kernel is 'Matern52', wanted one such as",
+         lambda: dgp.gp("f", kernels.Matern52, Z)),
         (TypeError, "out is a function", lambda: dgp.gp("f", KERNEL, Z, means.identity)),  # pyright: ignore[reportArgumentType]
         (ValueError, wrong_x, lambda: layer()(X[:, 0])),
         (ValueError, wrong_x, lambda: layer().sample(np.zeros((N, 2)))),
         (ValueError, wrong_x, lambda: layer().joint(X[:, 0])),
         (TypeError, "x is Marginals, wanted an array", lambda: layer()(layer()(X))),
         (ValueError, "mode is 'exact', wanted 'joint'", lambda: dgp.function_draws(mode="exact")),
-        (
-            TypeError,
-            "ExpSquared has no random features",
-            lambda: layer(kernel=tinygp.kernels.ExpSquared(1.0)).path(KEY),
-        ),
-    ):
+        (TypeError, "ExpSquared has no random features",
+         lambda: layer(kernel=tinygp.kernels.ExpSquared(1.0)).path(KEY)),
+    ):  # fmt: skip
         with handlers.seed(rng_seed=0), pytest.raises(error, match=message):
             call()
 

@@ -194,18 +194,12 @@ def test_wrong_use():
     for error, call, pattern in (
         (ValueError, lambda: compare_posteriors(KEY, one, guide, tiny, TINY, x, y), "'l2.v'"),
         (ValueError, lambda: compare_posteriors(KEY, few, guide, tiny, TINY, x, y), "4 draws"),
-        (
-            ValueError,
-            lambda: compare_posteriors(KEY, one, one, tiny, {}, x, y, test=(x, y)),
-            "latent sites .*Leave out",
-        ),
-        (
-            ValueError,
-            lambda: compare_posteriors(KEY, one, one, tiny, {}, x, y, test=(x, y[:2])),
-            r"test .*\(3, 1\) .*\(2,\)",
-        ),
+        (ValueError, lambda: compare_posteriors(KEY, one, one, tiny, {}, x, y, test=(x, y)),
+         "latent sites .*Leave out"),
+        (ValueError, lambda: compare_posteriors(KEY, one, one, tiny, {}, x, y, test=(x, y[:2])),
+         r"test .*\(3, 1\) .*\(2,\)"),
         (TypeError, lambda: compare_posteriors(0, one, one, tiny, {}, x, y), "key is 0"),
         (ValueError, lambda: energy_distance(np.zeros((2, 9, 1)), np.zeros((2, 9, 1))), "G and H"),
-    ):
+    ):  # fmt: skip
         with pytest.raises(error, match=pattern):
             call()

@@ -113,22 +113,13 @@ def test_hidden_layers_start_near_their_mean_function():
 def test_errors():
     x, z = jnp.zeros((3, 1)), (spread(4), spread(4))
     for error, message, call in (
-        (
-            TypeError,
-            r"by_hand.* does not take out; wanted .*Matern52",
-            lambda: kernel_shapes(2, 3, kernel=by_hand, share_kernel=False),
-        ),
-        (
-            TypeError,
-            "share_kernel is 'no', wanted True, False or None",
-            lambda: kernel_shapes(2, 3, share_kernel="no"),
-        ),
-        (
-            ValueError,
-            "z has 2 layers, mean 1 and kernel 2",
-            lambda: deep_gp(x, z=z, mean=(dgp.means.zero,)),
-        ),
+        (TypeError, r"by_hand.* does not take out; wanted .*Matern52",
+         lambda: kernel_shapes(2, 3, kernel=by_hand, share_kernel=False)),
+        (TypeError, "share_kernel is 'no', wanted True, False or None",
+         lambda: kernel_shapes(2, 3, share_kernel="no")),
+        (ValueError, "z has 2 layers, mean 1 and kernel 2",
+         lambda: deep_gp(x, z=z, mean=(dgp.means.zero,))),
         (ValueError, "z is tuple", lambda: deep_gp(x, z=())),
-    ):
+    ):  # fmt: skip
         with handlers.seed(rng_seed=0), pytest.raises(error, match=message):
             call()

@@ -98,13 +98,16 @@ def test_a_costly_function_is_learned_from_few_runs():
     sizes = (50, 14)
     x, y = runs(sizes)
     model, new = partial(models.multi_fidelity, sizes=sizes), np.linspace(0, 1, 300)[:, None]
+    scale = dgp.Standardizer.fit(x, y)
+    x, y = (np.asarray(a, float) for a in (scale.inputs(x), scale.outputs(y)))
     with jax.enable_x64(True):
         sampler = NUTS(model, max_tree_depth=6, init_strategy=init_to_median)
         chains = dgp.run_mcmc(
             KEY, sampler, jnp.asarray(x), jnp.asarray(y), num_warmup=100, num_samples=100,
             progress=False,
         )  # fmt: skip
-    p = dgp.predict(KEY, model, None, {}, new, given=(x, y), posterior_samples=chains)
+    options = {"given": (x, y), "posterior_samples": chains, "standardizer": scale}
+    p = dgp.predict(KEY, model, None, {}, new, **options)
     assert np.sqrt(np.mean(np.square(p.f.mean - high(new[:, 0])))) < 0.05  # alone .3
 
 

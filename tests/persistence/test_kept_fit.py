@@ -158,10 +158,7 @@ def test_what_cannot_be_saved_leaves_the_earlier_file(path):
 
 
 def test_an_older_file_makes_the_predictions_of_its_time():
-    """Python 3.11 with JAX 0.10.2 wrote it: two layers, a coupled guide, a likelihood.
-
-    The likelihood is of a module that must be trusted.
-    """
+    """Python 3.11 with JAX 0.10.2 wrote it; its likelihood is of a module that must be trusted."""
     with pytest.raises(dgp.DataError, match=r"names code of support.*trusted=\['support'\]"):
         dgp.load(keepable.FORMAT_1)
     with pytest.raises(TypeError, match=r"wanted a list of modules: \['support'\]"):

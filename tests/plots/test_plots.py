@@ -1,6 +1,4 @@
-"""Every plot is legible, uses colours that are safe for colour-blind readers, and
-checks its arguments.
-"""
+"""Every plot is legible, has colours that colour-blind readers can tell, and checks arguments."""
 
 import itertools
 import sys

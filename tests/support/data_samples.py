@@ -10,11 +10,7 @@ Y = np.arange(6.0) / 2
 
 
 def refused(*cases):
-    """Assert that each action raises a `DataError` of one short line with all words.
-
-    Args:
-        *cases: an action without arguments, and the words.
-    """
+    """Assert that each case, an action and words, raises a `DataError` of one line with them."""
     failures = []
     for action, *words in cases:
         try:

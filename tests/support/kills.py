@@ -12,15 +12,9 @@ __all__ = ["kill_often"]
 
 
 def kill_often(program, folder, times=20):
-    """Run a program with a folder as its argument, and kill it at random moments of its steps.
+    """Run code that fits with a checkpoint in the folder ``sys.argv[1]``, and kill it.
 
-    Args:
-        program: Python code that fits with a checkpoint in the folder ``sys.argv[1]``.
-        folder: the folder.
-        times: number of runs.
-
-    Returns:
-        The number of runs that were killed, and not over.
+    At random moments of its steps. Returns the number of runs that were killed, and not over.
     """
     moments = random.Random(0)
     latest = folder / "latest.json"

@@ -33,22 +33,14 @@ def test_errors_name_the_argument_and_the_cure():
         (lambda: run(batch_size=2), "plate 'data' is subsampled; leave out batch_size"),
         (lambda: run(target="prior"), "target is 'prior', wanted 'bound' or 'model'"),
         (lambda: run(num_particles=20), "num_particles is 20, wanted a multiple of num_islands"),
-        (
-            lambda: annealed(tiny, GUIDE, TINY | {"l2.v.loc": jnp.full((1, 1), 1e30)}, *DATA),
-            "finite at no draw .* or start elsewhere",
-        ),
-        (
-            lambda: annealed(svgp, dgp.MeanField(svgp), {}, *ROWS, z=x, likelihood=PoissonLog),
-            "annealed_evidence: argument 'y', .* is outside of the support of PoissonLog",
-        ),
+        (lambda: annealed(tiny, GUIDE, TINY | {"l2.v.loc": jnp.full((1, 1), 1e30)}, *DATA),
+         "finite at no draw .* or start elsewhere"),
+        (lambda: annealed(svgp, dgp.MeanField(svgp), {}, *ROWS, z=x, likelihood=PoissonLog),
+         "annealed_evidence: argument 'y', .* is outside of the support of PoissonLog"),
         (lambda: annealed(tiny, print, TINY, *DATA), "TypeError: .*guide is print, wanted MeanF"),
-        (
-            lambda: annealed(one_layer, dgp.Decoupled(one_layer, x[:5]), {}, *ROWS, z=x),
-            "TypeError: .*Decoupled, whose mean has separate inducing inputs",
-        ),
-        (
-            lambda: annealed(scaled, joint, TINY | names, *DATA),
-            "guide of '_auto_latent' is a MultivariateNormal, wanted",
-        ),
+        (lambda: annealed(one_layer, dgp.Decoupled(one_layer, x[:5]), {}, *ROWS, z=x),
+         "TypeError: .*Decoupled, whose mean has separate inducing inputs"),
+        (lambda: annealed(scaled, joint, TINY | names, *DATA),
+         "guide of '_auto_latent' is a MultivariateNormal, wanted"),
         (lambda: weights(one, {}, *ROWS, z=x), "TypeError: .*guide is a MeanField, wanted a Diff"),
     ])  # fmt: skip

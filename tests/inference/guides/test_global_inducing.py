@@ -10,7 +10,7 @@ from jax import random
 from numpyro import handlers
 from numpyro.infer import SVI, TraceMeanField_ELBO
 from scipy import stats
-from support.helpers import KEY, bound, regression, spread, start, two_layer_params
+from support.helpers import KEY, bound, exact_evidence, regression, spread, start, two_layer_params
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels
@@ -47,10 +47,7 @@ def kernel(params, l, a, b):
 
 @pytest.mark.usefixtures("x64")
 def test_the_second_layer_follows_the_first():
-    """Compare q(v2 | v1) with dense algebra.
-
-    The first layer's draw maps the pseudo-inputs to the second layer's inputs.
-    """
+    """By dense algebra: the first layer's draw maps the pseudo-inputs to the second's inputs."""
     params = coupled_params()
     trace = sites(params)
     v1, posterior = np.asarray(trace["l1.v"]["value"]), trace["l2.v"]["fn"]
@@ -90,8 +87,6 @@ def test_the_mean_of_bounds_is_below_the_evidence_where_that_is_known():
         "pseudo_inputs": x, "l2.z": x, "l2.v.target": y[:, None],
         "l2.v.precision": jnp.full((5, 1), 0.3**-2),
     }  # fmt: skip
-    from support.helpers import exact_evidence
-
     guide = dgp.GlobalInducing(deep_gp, x)
     value = bound(deep_gp, guide, params, x, y, z=(spread(5), x))
     assert value == pytest.approx(exact_evidence(x, y), abs=1e-5)

@@ -73,17 +73,11 @@ def test_errors():
         (ValueError, "SplineCoupling: size is 1", lambda: SplineCoupling(1, KEY)),
         (ValueError, "layers is 0", lambda: SplineCoupling(4, KEY, layers=0)),
         (ValueError, "interval is -1.0, wanted", lambda: SplineCoupling(4, KEY, interval=-1.0)),
-        (
-            TypeError,
-            "flow is a Scaled, which is no PyTree.*equinox.Module",
-            lambda: declare(Scaled(), 4, "flow"),
-        ),
-        (
-            TypeError,
-            "the value of flow is a tuple, wanted a bijection",
-            lambda: declare(lambda size, key: (jnp.zeros(size),), 4, "flow"),
-        ),
-    ):
+        (TypeError, "flow is a Scaled, which is no PyTree.*equinox.Module",
+         lambda: declare(Scaled(), 4, "flow")),
+        (TypeError, "the value of flow is a tuple, wanted a bijection",
+         lambda: declare(lambda size, key: (jnp.zeros(size),), 4, "flow")),
+    ):  # fmt: skip
         with pytest.raises(error, match=message):
             call()
 
