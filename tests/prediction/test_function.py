@@ -9,7 +9,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro import handlers
-from support.helpers import KEY
+from support.helpers import KEY, compiled
 
 import dgp_ppl as dgp
 from dgp_ppl import Standardizer, models
@@ -119,3 +119,56 @@ def test_a_row_alone_can_be_mapped_and_compiled():
     np.testing.assert_allclose(found["mean"], predict(X).mean, rtol=1e-5)
     np.testing.assert_allclose(found["var"], predict(X).var, rtol=1e-4)
     assert "quantiles" not in found
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_a_function_given_more_rows_is_that_of_all_rows(x64, outputs):
+    """Of one layer and a Gaussian likelihood it is SGPR with all rows."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (50, 1))
+    y = np.sin(4 * x[:, 0]) + 0.1 * rng.standard_normal(50)
+    own = {n: jnp.asarray(PARAMS[n], float) for n in ("l1.z", "l1.variance", "l1.lengthscale")}
+    own["noise"] = jnp.array(0.1)
+    some, every = (models.optimal_inducing(own, x[:n], y[:n]) for n in (13, 50))
+
+    def of(params):
+        if outputs == 2:
+            params = params | {
+                "l1.v.loc": jnp.tile(params["l1.v.loc"], (1, 2)),
+                "l1.v.scale_tril": jnp.tile(params["l1.v.scale_tril"], (2, 1, 1)),
+            }
+        guide = dgp.MeanField(models.svgp)
+        options = {"z": Z, "out": outputs, "standardizer": SCALE, "num_samples": 3}
+        return dgp.function(dgp.predict(KEY, models.svgp, guide, params, X, **options))
+
+    raw = 2 * x[13:] + 2, SCALE.original(np.stack([y[13:]] * outputs, axis=1))
+    found = of(some).condition(raw[0], raw[1] if outputs == 2 else raw[1][:, 0])
+    np.testing.assert_allclose(found(X).mean, of(every)(X).mean, rtol=1e-6)
+    np.testing.assert_allclose(found(X).var, of(every)(X).var, rtol=1e-5)
+
+
+def test_fantasies_are_mapped_and_share_a_program(caplog):
+    f, _ = emulator(num_samples=2)
+    ys = np.array([[3.0, 4.0], [5.0, -2.0]])
+    one = [np.asarray(f.condition(X[:2], y)(X).mean) for y in ys]
+    every = jax.vmap(lambda y: f.condition(X[:2], y)(X).mean)(ys)
+    np.testing.assert_allclose(every, one, rtol=1e-4)
+    names = compiled(caplog, lambda: f.condition(X[1:], np.ones(3)))
+    assert set(names) <= {"jit(convert_element_type)"}
+
+
+def test_a_deep_function_moves_towards_new_rows_at_them_alone():
+    deep = {n.replace("l1", "l2"): a for n, a in PARAMS.items() if n != "noise"} | PARAMS
+    deep["l1.v.scale_tril"] = 0.01 * deep["l1.v.scale_tril"]
+    guide = dgp.MeanField(models.deep_gp)
+    p = dgp.predict(KEY, models.deep_gp, guide, deep, X, z=(Z, Z), num_samples=50)
+    f = dgp.function(p)
+    g = f.condition(X[:1], f(X).mean[:1] + 1.0)
+    before, after = (np.stack([q(X).mean, q(X).var]) for q in (f, g))
+    assert (after[1] <= before[1] + 1e-6).all()
+    assert after[0, 0] - before[0, 0] > 0.5
+    assert g.prediction.params["l1.v.loc"] is f.prediction.params["l1.v.loc"]
+    with pytest.raises(TypeError, match="wanted the prediction of one fit of MeanField"):
+        dgp.function(dgp.predict(KEY, models.svgp, None, {}, X, z=Z)).condition(X, np.ones(4))
+    with pytest.raises(ValueError, match=r"condition: y has shape \(3,\), wanted \(4,\)"):
+        f.condition(X, np.ones(3))
