@@ -67,13 +67,13 @@ def in_precision_of_argument(
             if is_wide and _dtypes(deciding) == {np.dtype(np.float32)}:
                 with _in_single():
                     return program(static, *arrays)
-            if is_wide or not _is_double(deciding):
+            if is_wide or not is_double(deciding):
                 return program(static, *arrays)
             with jax.enable_x64(True):
                 found = program(static, *double(arrays))
             if not unless(found):
                 return single(found)
-            if _is_double(deciding[-1]):  # params; draws made by hand are often NumPy's
+            if is_double(deciding[-1]):  # params; draws made by hand are often NumPy's
                 warnings.warn(
                     "params are float64, and this likelihood is computed in float32, where q(v) "
                     "may mean another function, wanted jax.config.update('jax_enable_x64', True)",
@@ -89,13 +89,13 @@ def in_precision_of_argument(
 
 def precision_of(tree: Any) -> contextlib.AbstractContextManager[Any]:
     """Return the context in which JAX has float64 if all floats of a tree are float64."""
-    return jax.enable_x64(True) if _is_double(tree) else contextlib.nullcontext()
+    return jax.enable_x64(True) if is_double(tree) else contextlib.nullcontext()
 
 
 def warn_if_wide(caller: str, params: Mapping[str, Any]) -> None:
     """Warn of means of v in float64 where JAX computes in float32, in which they mean others."""
     own = [a for n, a in params.items() if n.endswith(".v.loc") and np.any(a)]
-    if own and _is_double(own) and jnp.result_type(float) != np.float64:
+    if own and is_double(own) and jnp.result_type(float) != np.float64:
         warnings.warn(
             f"{caller}: params are float64, and JAX computes in float32, where q(v) means another "
             "function: it is whitened by a factor with other jitter; wanted "
@@ -119,7 +119,8 @@ def factor_dtype() -> Any:
     return np.float32 if _FACTORS_IN_SINGLE.get() else None
 
 
-def _is_double(tree: Any) -> bool:
+def is_double(tree: Any) -> bool:
+    """Return whether all floats of a tree are float64."""
     return _dtypes(tree) == {np.dtype(np.float64)}
 
 

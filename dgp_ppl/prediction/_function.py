@@ -23,7 +23,7 @@ from dgp_ppl._typing import Params, PRNGKey
 from dgp_ppl.core._inducing import cholesky_factor
 from dgp_ppl.inference.programs._natural import gaussian_pairs, natural_gradient
 from dgp_ppl.inference.runs._summary import Summarized
-from dgp_ppl.linalg._precision import double, in_precision_of_argument, precision_of
+from dgp_ppl.linalg._precision import double, in_precision_of_argument, is_double, precision_of
 from dgp_ppl.prediction import _functionals as functionals
 from dgp_ppl.prediction._arrays import BLOCK, block
 from dgp_ppl.prediction._passes import ForwardPass
@@ -48,6 +48,8 @@ def function(prediction: Prediction) -> Function:
             theta = numpyro.sample("theta", dist.Uniform(0, 1).expand([2]).to_event(1))
             f = emulator(jnp.concatenate([settings, jnp.tile(theta, (len(y), 1))], axis=1))
             numpyro.sample("y", dist.Normal(f.mean, jnp.sqrt(f.var + noise**2)), obs=y)
+
+    Of a fit in float64, such as of `models.exact`, the other program runs in float64 too.
 
     Args:
         prediction: a prediction at any inputs, as `predict` and `pool` make it.
@@ -162,6 +164,12 @@ class Function(Summarized):
         if inputs.shape[1:] != p.x.shape[1:] or not len(inputs):
             raise ValueError(
                 f"Function: x has shape {inputs.shape}, wanted [N, {p.x.shape[1]}] with N >= 1"
+            )
+        wide = is_double((p.draws, p.params)) and jnp.result_type(float) != np.float64
+        if wide and is_traced(x):
+            raise TypeError(
+                "Function: the fit is in float64, and JAX traces x in float32, where derivatives "
+                "of the function fail, wanted the whole program within jax.enable_x64(True)"
             )
         # A model whose rows are not alone runs all of them at once.
         whole = p.chunk_size == len(p.x) or is_traced(inputs)

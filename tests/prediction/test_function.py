@@ -89,6 +89,18 @@ def test_it_is_a_part_of_another_model():
     assert jax.jit(log_density)(1.3) == pytest.approx(float(exact), rel=1e-4)
 
 
+def test_a_fit_in_float64_is_traced_in_float64_alone():
+    with jax.enable_x64(True):
+        f, _ = emulator(params={n: np.asarray(a, np.float64) for n, a in PARAMS.items()})
+    slope = lambda x: jax.grad(lambda x: f(x).mean.sum())(x)  # noqa: E731
+    with pytest.raises(TypeError, match=r"wanted the whole program within jax\.enable_x64"):
+        slope(jnp.asarray(X, float))
+    with jax.enable_x64(True):
+        found = slope(jnp.asarray(X))
+    step = (f(X + 1e-3).mean - f(X - 1e-3).mean) / 2e-3
+    np.testing.assert_allclose(found[:, 0], step, rtol=1e-3)
+
+
 def test_variance_between_passes_is_of_hidden_layers():
     f, _ = emulator()
     assert f(X).var_between.max() < 1e-10  # of one layer there is none
