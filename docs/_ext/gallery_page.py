@@ -16,6 +16,7 @@ TITLES = {
     "low_rank_guide": "A guide of your own",
     "more_models": "Skip connections, deep kernels, latent inputs",
     "svi_vs_mcmc": "SVI against MCMC",
+    "calibration": "A simulator calibrated, with its discrepancy",
     "gallery": "A picture of every kind",
 }
 
