@@ -4,7 +4,7 @@
         [--jsonl benchmarks/results/emulation.jsonl]
 
 `bayes` and other methods of `compare` have their defaults, `sklearn` is an exact GP with a
-lengthscale for each input and five restarts, `dgpsi` its two-layer deep GP (if it is installed).
+lengthscale for each input and five restarts, `dgpsi` its default of two layers (if installed).
 Runs are a Latin hypercube. Errors are of 1,000 other places, in standard deviations of the function
 there, and coverage of 90 % intervals; seconds are of CPU, compilation included. A run goes on where
 its file ends. Keep it on one core (`taskset -c 0`, and OPENBLAS_NUM_THREADS=1).
@@ -136,10 +136,7 @@ def of_dgpsi(x: Any, y: Any, x_test: Any, y_test: Any, seed: int) -> Any:
     import dgpsi
 
     dgpsi.nb_seed(seed)
-    width = x.shape[1]
-    first = [dgpsi.kernel(length=np.ones(1), name="sexp") for _ in range(width)]
-    last = [dgpsi.kernel(length=np.ones(1), name="sexp", scale_est=True)]
-    model = dgpsi.dgp(np.asarray(x, float), np.asarray(y, float)[:, None], [first, last])
+    model = dgpsi.dgp(np.asarray(x, float), np.asarray(y, float)[:, None])
     model.train(N=500, disable=True)
     found = dgpsi.emulator(model.estimate(), N=10).predict(np.asarray(x_test, float))
     return gaussian(found[0][:, 0], np.sqrt(found[1][:, 0]), y_test)
