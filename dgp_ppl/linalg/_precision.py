@@ -68,7 +68,8 @@ def in_precision_of_argument(
                 with _in_single():
                     return program(static, *arrays)
             if is_wide or not is_double(deciding):
-                return program(static, *arrays)
+                # Of a float64 fit, data that were rounded before are float64 from here on.
+                return program(static, *(double(arrays) if is_double(deciding) else arrays))
             with jax.enable_x64(True):
                 found = program(static, *double(arrays))
             if not unless(found):

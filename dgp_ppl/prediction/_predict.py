@@ -151,7 +151,7 @@ def predict(
     initial = guide is None and (not draws or params == {})
     params = checked_params("predict", params, model, guide, call, new_rows=True, prior=initial)
     found, most = arrays_with_rows("predict", model, call)
-    with precision_of(draws):  # rows that the model is given decide it, to the last digit
+    with precision_of((draws, params)):  # rows that the model is given decide it, to the last digit
         partition, data = Partition.split(model, Call(args, kwargs), guide)
     by_row = jax.tree.map(lambda a: False, data)  # the guide's arrays among them
     by_row = by_row._replace(args=found.args[1:], kwargs=found.kwargs)

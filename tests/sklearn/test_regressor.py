@@ -37,6 +37,18 @@ def test_the_fit_is_that_of_compare():
             np.testing.assert_array_equal(gp.params_[name], value)
 
 
+def test_a_noise_free_gp_is_predicted_in_float64():
+    """In float32 the factor of its rows would have the sd 1e-2 in place of 1e-5."""
+    x = np.linspace(-2, 2, 40)[:, None]
+    gp = DeepGPRegressor(method="gp").fit(x, np.exp(x[:, 0]))
+    mean, sd = gp.predict(x[5:8] + 0.04, return_std=True)
+    p = gp.prediction(x[5:8] + 0.04)
+    np.testing.assert_allclose(sd, np.sqrt(p.var), rtol=1e-3)
+    np.testing.assert_allclose(mean, np.exp(x[5:8, 0] + 0.04), atol=1e-4)
+    slope = dgp.function(p).gradient(jax.random.key(0), x[5:8])[0]
+    np.testing.assert_allclose(slope[:, 0], np.exp(x[5:8, 0]), atol=1e-2)
+
+
 def test_a_rows_values_depend_on_that_row_alone(gp, x, monkeypatch):
     """They are those of its prediction, for any other rows and in any chunks."""
     mean, std, quantiles = gp.predict(x, return_std=True, quantiles=[0.1, 0.9])
