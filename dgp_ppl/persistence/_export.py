@@ -137,11 +137,18 @@ def _at_rows(prediction: Prediction, levels: list[float]) -> Callable[..., dict[
 
 
 def _check_resolution(prediction: Prediction) -> None:
-    """Raise if the dtype of x cannot resolve the inputs in the units of the data."""
+    """Raise if the dtype of x cannot resolve inputs, or y, in the units of the data."""
     scale = prediction.standardizer
     if scale is None:
         return
-    rounding = np.finfo(prediction.x.dtype).eps * np.abs(scale.x_loc) / scale.x_scale
+    eps = np.finfo(prediction.x.dtype).eps
+    if scale.scales_targets and np.max(eps * np.abs(scale.y_loc) / scale.y_scale) > _MAX_ROUNDING:
+        raise ValueError(
+            f"export: y has mean {scale.y_loc} and standard deviation {scale.y_scale}, which "
+            f"{prediction.x.dtype.name} would blur; subtract a constant from y before the fit, or "
+            "export under jax_enable_x64"
+        )
+    rounding = eps * np.abs(scale.x_loc) / scale.x_scale
     worst = int(np.argmax(rounding))
     if rounding[worst] > _MAX_ROUNDING:
         raise ValueError(

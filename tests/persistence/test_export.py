@@ -159,7 +159,10 @@ def test_what_cannot_be_exported(tmp_path, monkeypatch):
     on_host = predict(svgp, SHALLOW, shallow().params, Z[:1], mean=host_mean)
     wide = dgp.Standardizer(np.array([1.6e9]), np.array([1e5]), 0.0, 1.0)
     blurred = predict(svgp, SHALLOW, shallow().params, [[1.6e9]], standardizer=wide)
+    scale = dgp.Standardizer(np.zeros(1), np.ones(1), 1e5, 1e-2)
+    high = predict(svgp, SHALLOW, shallow().params, [[0.0]], standardizer=scale)
     for p, options, message in (
+        (high, {}, r"y has mean 100000.0 and .* would blur"),
         (prediction(), {"quantiles": [0.0]}, r"quantiles is \[0.0\], wanted levels strictly"),
         (prediction(), {"quantiles": 0.5}, r"quantiles is 0.5"),
         (prediction(), {"columns": ["a", "b"]}, r"columns is .*, wanted a list of 1 names"),
