@@ -25,7 +25,7 @@ from dgp_ppl.inference.programs._natural import gaussian_pairs, natural_gradient
 from dgp_ppl.inference.runs._summary import Summarized
 from dgp_ppl.linalg._precision import double, in_precision_of_argument, is_double, precision_of
 from dgp_ppl.prediction import _functionals as functionals
-from dgp_ppl.prediction._arrays import BLOCK, block
+from dgp_ppl.prediction._arrays import BLOCK, block, namespace
 from dgp_ppl.prediction._passes import ForwardPass
 from dgp_ppl.prediction._pool import PooledPrediction
 from dgp_ppl.prediction._prediction import Prediction
@@ -68,7 +68,7 @@ def function(prediction: Prediction) -> Function:
     return Function(prediction)
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Function(Summarized):
     """The function of a fitted model; see `function`.
 
@@ -119,9 +119,9 @@ class Function(Summarized):
         p = self.at(x)
         found = p.function_draws(key, num)
         flat, var = found.reshape(num, -1), p.f.var.reshape(-1)
-        flat = flat - flat.mean(axis=0)
-        spread = np.square(flat).mean(axis=0)
-        flat = flat * np.sqrt(var / np.where(spread > 0, spread, 1.0))
+        flat, xp = flat - flat.mean(axis=0), namespace(flat, var)
+        spread = xp.square(flat).mean(axis=0)
+        flat = flat * xp.sqrt(var / xp.where(spread > 0, spread, 1.0))
         return (flat.T @ flat / num).reshape(found.shape[1:] * 2)
 
     def condition(self, x: ArrayLike, y: ArrayLike) -> Function:
@@ -176,7 +176,7 @@ class Function(Summarized):
         return _at(p, inputs, len(inputs) if whole else p.chunk_size)
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class FunctionDraws(Summarized):
     """Draws of whole functions; see `Function.draws`."""
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -234,8 +236,12 @@ class Prediction(PassMixtures):
         function_draws(mode=mode)  # raises for an unknown mode
         draws = {}
         if self.draws:
-            passes = random.randint(random.fold_in(key, 1), (num,), 0, self.num_samples)
-            draws = {n: a[passes] for n, a in self.draws.items()}
+            # While JAX traces x the passes are known, and draws on the host keep their precision.
+            known = contextlib.nullcontext() if is_traced(key) else jax.ensure_compile_time_eval()
+            with known:
+                passes = random.randint(random.fold_in(key, 1), (num,), 0, self.num_samples)
+            arrays = self.draws if not is_traced(passes) else jax.tree.map(jnp.asarray, self.draws)
+            draws = {n: a[passes] for n, a in arrays.items()}
         static, each = (self.forward_pass, mode), (np.arange(num), draws)
         values = function_passes(static, each, self.params, self.data, self.x, key)
         values = to_host(values, None)

@@ -112,6 +112,18 @@ def test_variance_between_passes_is_of_hidden_layers():
     assert ((p.var_between > 0) & (p.var_between < p.var)).all()
 
 
+def test_draws_of_posterior_samples_are_compiled(x64):
+    """Of samples that NumPy holds, as those of a file."""
+    samples = {"l1.v": np.random.default_rng(0).standard_normal((20, 6, 1))}
+    params = {n: a for n, a in PARAMS.items() if ".v." not in n}
+    options = {"z": Z, "posterior_samples": samples}
+    f = dgp.function(dgp.predict(KEY, models.svgp, None, params, X, **options))
+    draws = f.draws(KEY, 5)
+    np.testing.assert_allclose(jax.jit(draws)(jnp.asarray(X)), draws(X), rtol=1e-6)
+    covariance = jax.jit(lambda x: f.covariance(KEY, x, 200))(jnp.asarray(X))
+    np.testing.assert_allclose(covariance, f.covariance(KEY, X, 200), rtol=1e-6, atol=1e-9)
+
+
 def test_arguments_by_row_are_refused():
     def model(x, y=None, offset=None):
         f = dgp.gp("l1", dgp.kernels.Matern52(1.0, 0.5), Z)
