@@ -217,6 +217,24 @@ class Preprocessor:
         sizes = {c.name: c.size for c in self.columns}
         return {name: range(j, j + sizes[name]) for name, j in first.items()}
 
+    @property
+    def plan(self) -> list[dict[str, Any]]:
+        """How each input is made of a row, in types that JSON has; docs/keep_a_fit.md reads it.
+
+        Every entry has the ``column``, its ``kind``, and the ``part`` of it that is this input:
+        "value", "missing", or a category's label. ``fill`` is for missing cells: a number or a
+        label, or None where they are errors. ``labels`` are all categories.
+        """
+        found = []
+        for _, c, part in self._parts:
+            labels, fill = [*c.categories, "(missing)"][: c.size], c.fill
+            if labels and part != "missing":
+                fill = labels[-1] if c.missing else labels[int(c.fill or 0)]
+                part = labels[int(part)]
+            entry = {"column": c.name, "kind": c.kind.name, "part": part, "fill": fill}
+            found.append(entry | {"labels": labels})
+        return found
+
     @classmethod
     def of_numbers(cls, names: Sequence[str]) -> Preprocessor:
         """Return a map that takes columns as they are. Cells that are no numbers are errors.

@@ -15,6 +15,7 @@ from jaxtyping import Array
 from dgp_ppl._checks import as_array, check_kind
 from dgp_ppl._errors import one_line
 from dgp_ppl._files import check_path, versions
+from dgp_ppl.datasets import Preprocessor
 from dgp_ppl.linalg._precision import precision_of
 from dgp_ppl.persistence._archive import write_archive
 from dgp_ppl.prediction import Prediction
@@ -33,7 +34,7 @@ def export(
     *,
     quantiles: Sequence[float] = (0.05, 0.5, 0.95),
     platforms: Sequence[str] = ("cpu", "cuda"),
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str] | Preprocessor | None = None,
 ) -> None:
     """Export a prediction as a program for other inputs, which runs with JAX alone.
 
@@ -61,7 +62,8 @@ def export(
             has its key, passes and standardizer.
         quantiles: levels in (0, 1); () for none.
         platforms: what the program can run on: "cpu", "cuda", "rocm" or "tpu".
-        columns: names of the inputs' columns, for the file's header.
+        columns: names of the inputs' columns, for the file's header; or the `Preprocessor` that
+            made the inputs, whose `plan` says how a raw row becomes inputs.
 
     Raises:
         DataError: if the file cannot be written.
@@ -76,6 +78,8 @@ def export(
     if find_spec("flatbuffers") is None:
         raise ImportError("export: wanted flatbuffers; python -m pip install 'dgp_ppl[export]'")
     dim, dtype = prediction.x.shape[1], prediction.x.dtype
+    plan = columns.plan if isinstance(columns, Preprocessor) else None
+    columns = columns.names if isinstance(columns, Preprocessor) else columns
     if columns is not None and (np.ndim(columns) != 1 or len(columns) != dim):
         raise ValueError(f"export: columns is {one_line(columns)}, wanted a list of {dim} names")
     check_kind("export", "platforms", platforms, Sequence, f"some of {_PLATFORMS}")
@@ -111,6 +115,7 @@ def export(
         "inputs": [{"shape": list(a.shape), "dtype": str(a.dtype)} for a in inputs],
         "outputs": {n: list(a.shape) for n, a in outputs.items()},
         "columns": None if columns is None else [str(c) for c in columns],
+        "plan": plan,
         "quantiles": levels.tolist() if "quantiles" in outputs else [],
         "passes": prediction.num_samples,
         "platforms": list(platforms),

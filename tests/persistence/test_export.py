@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
 
 import jax
 import jax.export
@@ -12,13 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import pandas as pd
 import pytest
 from support import keepable
 from support.fits import SHALLOW, X, Y, Z, shallow
 from support.helpers import KEY
+from support.pages import blocks
 
 import dgp_ppl as dgp
 from dgp_ppl import likelihoods
+from dgp_ppl.datasets import Preprocessor
 from dgp_ppl.models import svgp
 
 RAW, TARGET = np.asarray(X) * 3 + 20, np.asarray(Y) * 40 + 5
@@ -151,6 +155,27 @@ def without_quantiles(x, y=None, *, z):
     with dgp.minibatch(x, y) as (x, y):
         joint = lambda f: dist.MultivariateNormal(f, jnp.eye(2))  # noqa: E731
         numpyro.sample("y", dgp.observe(f(x), joint), obs=y)
+
+
+def test_a_raw_row_becomes_inputs_by_the_plan_of_the_header(tmp_path):
+    """By the function of the documentation."""
+    table = pd.DataFrame({
+        "m2": [1421.5, 950, np.nan, 800.5], "sold": ["2024-01-31", "2024-02-01", "", "2024-03-01"],
+        "colour": ["red", "blue", "green", "red"], "new": ["yes", "no", "yes", None],
+    })  # fmt: skip
+    columns = Preprocessor.fit(table)
+    x = columns.inputs(table)
+    z = np.zeros((1, x.shape[1]), np.float32)
+    dgp.export(tmp_path / "p", dgp.predict(KEY, svgp, None, {}, x, z=z), columns=columns)
+    page = (Path(__file__).parents[2] / "docs" / "keep_a_fit.md").read_text()
+    names = {"np": np}
+    exec(next(b for b in blocks(page, "python") if b.startswith("def encode")), names)
+    header, _ = read(tmp_path / "p")
+    found = [names["encode"](row, header["plan"]) for row in table.to_dict("records")]
+    np.testing.assert_array_equal(found, x.astype(np.float32))
+    assert header["columns"] == list(columns.names)
+    with pytest.raises(ValueError, match="colour is 'black', wanted one of"):
+        names["encode"]({**table.iloc[0], "colour": "black"}, header["plan"])
 
 
 def test_what_cannot_be_exported(tmp_path, monkeypatch):
