@@ -24,7 +24,6 @@ Inputs: TypeAlias = Real[AnyArray, "N D"]
 OtherInputs: TypeAlias = Real[AnyArray, "M D"]
 Outputs: TypeAlias = Float[Array, "N P"]
 InducingInputs: TypeAlias = Real[AnyArray, "M D"] | Real[AnyArray, "P M D"]
-InducingValues: TypeAlias = Float[Array, "M P"]
 PRNGKey: TypeAlias = Key[Array, ""] | Array
 Params: TypeAlias = dict[str, Any]
 """Values of NumPyro params by name."""
