@@ -90,7 +90,8 @@ def exact(
         p = dgp.predict(key, models.exact, None, {}, x_new, given=(x, y), posterior_samples=chains)
 
     The sampler moves the hidden layers' inducing values and all hyperparameters. Where the data
-    look like a GP, the hidden layers' variance falls, and the model becomes one.
+    look like a GP, the hidden layers' variance falls, and the model becomes one. As f is integrated
+    out, y has one density for all rows, and draws of y in `to_inferencedata` are of new functions.
 
     >>> import jax.numpy as jnp
     >>> from numpyro import handlers
