@@ -19,6 +19,7 @@ from numpyro.primitives import Messenger
 _FOUND = (
     "potential", "_potential_fn_gen", "_postprocess_fn", "_inv_transforms", "_dynamic_support",
 )  # fmt: skip
+_LIBRARIES = ("builtins", "dgp_ppl", "equinox", "jax", "jaxlib", "numpy", "numpyro", "optax")
 _DIGESTS: ContextVar[dict[int, tuple[np.ndarray, bytes]]] = ContextVar("digests")
 
 
@@ -28,10 +29,10 @@ def static_key(value: Any, seen: dict[Any, int] | None = None) -> Hashable:
     Functions are equal if their code is, and the values in their closures, their defaults and the
     globals that their code names. So a function that is defined again needs no new program. NumPy's
     arrays are equal by value, and samplers by their settings. Other objects are equal to themselves
-    only, and as long as their attributes, and the attributes of their class, are the same. What
-    changes deeper inside of them, or in a module, is not seen. `seen` has the functions whose keys
-    come before this one, as each has its key once: helpers that many functions call, and functions
-    that call themselves.
+    only, and as long as their attributes, the attributes of their class and, of objects that are
+    called, its methods are the same. What changes deeper inside of them, or in a module, is not
+    seen. `seen` has the functions whose keys come before this one, as each has its key once:
+    helpers that many functions call, and functions that call themselves.
     """
     seen = {} if seen is None else seen
     if isinstance(value, list | tuple):
@@ -56,7 +57,10 @@ def static_key(value: Any, seen: dict[Any, int] | None = None) -> Hashable:
     if isinstance(value, type):
         held = _class_attributes(value)
     elif is_plain and not isinstance(value, types.ModuleType | np.ndarray):
+        slots, methods = _own_parts(type(value))
         held = _class_attributes(type(value)) | getattr(value, "__dict__", {})
+        held |= {n: getattr(value, n) for n in slots if hasattr(value, n)}
+        own = own, tuple(_function_key(f, seen) for f in methods)
     return (own, tuple((n, _own_key(a)) for n, a in held.items())) if held else own
 
 
@@ -74,6 +78,16 @@ def _class_attributes(cls: type) -> dict[str, Any]:
     """Return the attributes of a class and its bases, without its methods and properties."""
     each = [item for c in reversed(cls.__mro__) for item in vars(c).items()]
     return {n: a for n, a in each if not (n.startswith("__") or hasattr(type(a), "__get__"))}
+
+
+def _own_parts(cls: type) -> tuple[list[str], list[types.FunctionType]]:
+    """Return slots of a class, and methods if its objects are called, but those of libraries."""
+    own = [vars(c) for c in cls.__mro__ if c.__module__.partition(".")[0] not in _LIBRARIES]
+    slots = [held.get("__slots__", ()) for held in own]
+    names = [n for names in slots for n in ([names] if isinstance(names, str) else names)]
+    found = [f for held in own for f in held.values() if isinstance(f, types.FunctionType)]
+    is_called = any(f.__name__ == "__call__" for f in found)
+    return [n for n in names if not n.startswith("__")], found if is_called else []
 
 
 def _own_key(value: Any) -> Hashable:

@@ -230,19 +230,36 @@ class Noisy:
         made_again(self.sd)(x, y, z=z)
 
 
+class Called:
+    """A model whose method reads a global."""
+
+    def __call__(self, x, y=None, *, z):
+        made_again(SD)(x, y, z=z)
+
+
+class Slots:
+    __slots__ = "sd"
+
+    def __init__(self):
+        self.sd = 0.1
+
+
 def test_globals_and_attributes_that_change(monkeypatch):
     """What changes in a module is not seen."""
     settings = types.ModuleType("settings")
     settings.sd = 0.1
     noisy, of_settings = Noisy(0.1), lambda: settings.sd
     weights, of_a_class = np.ones(2), lambda: Noisy.depth
-    functions = of_settings, own_model, noisy.model, lambda: weights, of_a_class, Noisy(1).model
+    functions = (
+        of_settings, own_model, noisy.model, lambda: weights, of_a_class, Noisy(1).model, Called(),
+        slots := Slots(),
+    )  # fmt: skip
     before = [static_key(f) for f in functions]
     monkeypatch.setitem(globals(), "SD", 0.2)
     monkeypatch.setattr(Noisy, "depth", 2)
-    noisy.sd = settings.sd = weights[0] = 0.2
+    noisy.sd = settings.sd = weights[0] = slots.sd = 0.2
     after = [static_key(f) for f in functions]
-    assert [a == b for a, b in zip(before, after, strict=True)] == [True] + [False] * 5
+    assert [a == b for a, b in zip(before, after, strict=True)] == [True] + [False] * 7
 
 
 @pytest.mark.slow
