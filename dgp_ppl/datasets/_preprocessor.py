@@ -221,18 +221,20 @@ class Preprocessor:
     def plan(self) -> list[dict[str, Any]]:
         """How each input is made of a row, in types that JSON has; docs/keep_a_fit.md reads it.
 
-        Every entry has the ``column``, its ``kind``, and the ``part`` of it that is this input:
-        "value", "missing", or a category's label. ``fill`` is for missing cells: a number or a
-        label, or None where they are errors. ``labels`` are all categories.
+        Every entry has the ``column``, and its ``kind``: "number", "date", "category", or "missing"
+        for an input that marks missing cells. ``fill`` is for these: a number or a label, or None
+        where they are errors. An input is 1 for its ``label``, one of ``labels``.
         """
         found = []
         for _, c, part in self._parts:
-            labels, fill = [*c.categories, "(missing)"][: c.size], c.fill
-            if labels and part != "missing":
+            entry: dict[str, Any] = {"column": c.name, "kind": c.kind.name, "fill": c.fill}
+            if part == "missing":
+                entry["kind"] = part
+            elif part != "value":
+                labels = [*c.categories, "(missing)"][: c.size]
                 fill = labels[-1] if c.missing else labels[int(c.fill or 0)]
-                part = labels[int(part)]
-            entry = {"column": c.name, "kind": c.kind.name, "part": part, "fill": fill}
-            found.append(entry | {"labels": labels})
+                entry |= {"fill": fill, "label": labels[int(part)], "labels": labels}
+            found.append(entry)
         return found
 
     @classmethod

@@ -161,9 +161,9 @@ def test_a_raw_row_becomes_inputs_by_the_plan_of_the_header(tmp_path):
     """By the function of the documentation."""
     table = pd.DataFrame({
         "m2": [1421.5, 950, np.nan, 800.5], "sold": ["2024-01-31", "2024-02-01", "", "2024-03-01"],
-        "colour": ["red", "blue", "green", "red"], "new": ["yes", "no", "yes", None],
+        "state": ["late", "missing", "ok", None], "new": ["a", "b", " a", None], "n": [1, 2, 3, 2],
     })  # fmt: skip
-    columns = Preprocessor.fit(table)
+    columns = Preprocessor.fit(table, categorical=["n", "state"])
     x = columns.inputs(table)
     z = np.zeros((1, x.shape[1]), np.float32)
     dgp.export(tmp_path / "p", dgp.predict(KEY, svgp, None, {}, x, z=z), columns=columns)
@@ -174,8 +174,8 @@ def test_a_raw_row_becomes_inputs_by_the_plan_of_the_header(tmp_path):
     found = [names["encode"](row, header["plan"]) for row in table.to_dict("records")]
     np.testing.assert_array_equal(found, x.astype(np.float32))
     assert header["columns"] == list(columns.names)
-    with pytest.raises(ValueError, match="colour is 'black', wanted one of"):
-        names["encode"]({**table.iloc[0], "colour": "black"}, header["plan"])
+    with pytest.raises(ValueError, match="state is 'black', wanted one of"):
+        names["encode"]({**table.iloc[0], "state": "black"}, header["plan"])
 
 
 def test_what_cannot_be_exported(tmp_path, monkeypatch):
