@@ -21,6 +21,7 @@ from dgp_ppl._checks import as_array, check_count, check_key, check_kind, is_tra
 from dgp_ppl._partition import CallArrays, compiled
 from dgp_ppl._typing import Params, PRNGKey
 from dgp_ppl.core._inducing import cholesky_factor
+from dgp_ppl.inference import MeanField
 from dgp_ppl.inference.programs._natural import gaussian_pairs, natural_gradient
 from dgp_ppl.inference.runs._summary import Summarized
 from dgp_ppl.linalg._precision import double, in_precision_of_argument, is_double, precision_of
@@ -135,18 +136,24 @@ class Function(Summarized):
 
         Raises:
             TypeError: if the prediction is no prediction of a `MeanField` fit.
-            ValueError: if the shapes do not fit.
+            ValueError: if the shapes do not fit, or x or y is NaN or infinite.
 
         Source: Salimbeni et al. (2018), "Natural gradients in practice", a step of size 1.
         """
         p = self.at(x)
-        pairs = gaussian_pairs(p.params)
-        if isinstance(p, PooledPrediction) or p.draws or not pairs:
+        guide = p.forward_pass.partition.guide
+        if type(guide) is not MeanField or guide.coupled or isinstance(p, PooledPrediction):
             raise TypeError(
-                "Function.condition: wanted the prediction of one fit of MeanField, whose params "
-                "have NAME.v.loc and NAME.v.scale_tril; others are fitted to all rows anew"
+                "Function.condition: wanted the prediction of one fit of MeanField; others are "
+                "fitted to all rows anew"
             )
         targets, num = p._shaped("Function.condition", y), len(p.x)
+        for name, a in (("x", p.x), ("y", targets)):
+            if not is_traced(a) and not np.isfinite(a).all():
+                raise ValueError(
+                    f"Function.condition: {name} has NaN or infinity, wanted numbers; leave out "
+                    "runs that failed"
+                )
         size = -(-num // BLOCK) * BLOCK
         known = np.arange(size) < num
         rows = [block(a, 0, size) for a in (p.x, p._standardized(targets))]
@@ -275,4 +282,7 @@ def _conditioned(
         # Of the rows alone: q before them is the prior of the step.
         moves, _ = natural_gradient(lambda _: 1.0).update(jax.grad(loss)(raw), jnp.array(0), raw)
     moved: Any = optax.apply_updates(raw, moves)
-    return moved | {n: transform(moved[n]) for n in pairs.values()}
+    moved = moved | {n: transform(moved[n]) for n in pairs.values()}
+    # A step that is not finite would be left out, without a word.
+    finite = jnp.isfinite(x).all() & jnp.isfinite(y).all()
+    return jax.tree.map(lambda a: jnp.where(finite, a, jnp.nan), moved)

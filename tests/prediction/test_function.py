@@ -194,5 +194,13 @@ def test_a_deep_function_moves_towards_new_rows_at_them_alone():
     assert g.prediction.params["l1.v.loc"] is f.prediction.params["l1.v.loc"]
     with pytest.raises(TypeError, match="wanted the prediction of one fit of MeanField"):
         dgp.function(dgp.predict(KEY, models.svgp, None, {}, X, z=Z)).condition(X, np.ones(4))
+    lost = jax.vmap(lambda y: f.condition(X[:1], y).prediction.params["l2.v.loc"])(
+        jnp.array([[1.0], [jnp.nan]])
+    )
+    assert np.isfinite(lost[0]).all()
+    assert np.isnan(lost[1]).all()
+    for x, y in ((X[:1], [np.nan]), ([[np.inf]], [1.0])):
+        with pytest.raises((ValueError, dgp.DataError), match=r"NaN|infin"):
+            f.condition(x, y)
     with pytest.raises(ValueError, match=r"condition: y has shape \(3,\), wanted \(4,\)"):
         f.condition(X, np.ones(3))
