@@ -124,7 +124,7 @@ def run_mcmc(
     with folder_of("run_mcmc", checkpoint) as folder:
         if start is None and model is not None:
             _, sites = check_data("run_mcmc", model, call)
-            init_params = _first_values(init_params, sites)
+            init_params = _first_values(init_params, sites, isinstance(sampler, ModelKernel))
         if init_params is not None and num_chains == 1:
             init_params = jax.tree.map(lambda a: jnp.asarray(a)[None], init_params)
         fields = (sampler.sample_field, *sampler.default_fields, *extra_fields)
@@ -185,13 +185,18 @@ def run_mcmc(
     return chains
 
 
-def _first_values(given: Any, sites: Sites) -> Any:
+def _first_values(given: Any, sites: Sites, completes: bool) -> Any:
     """Return first values as arrays; raise unless they are of latent sites of the model."""
     wanted = "a dict of unconstrained values by latent site"
     check_kind("run_mcmc", "init_params", given, Mapping | None, wanted)
     latent = [n for n, s in sites.items() if s["type"] == "sample" and not s["is_observed"]]
     if unknown := [n for n in given or () if n not in latent]:
         raise ValueError(f"run_mcmc: init_params has {unknown}, wanted some of {latent}")
+    if given and not completes and (missing := [n for n in latent if n not in given]):
+        raise ValueError(
+            f"run_mcmc: init_params lacks {missing}, wanted all of {latent}: samplers of NumPyro "
+            "draw no others"
+        )
     name = "init_params[{!r}]"
     return given and {n: as_array("run_mcmc", name.format(n), a) for n, a in given.items()}
 
