@@ -86,6 +86,11 @@ def sample(init_params):
     dgp.run_mcmc(KEY, NUTS(dgp.freeze(svgp, shallow(4))), X, Y, z=Z, **options)
 
 
+def two_layers_from_one():
+    options = {"z": (Z, Z), "init_params": {"l1.v": np.zeros((6, 1))}}
+    dgp.run_mcmc(KEY, NUTS(deep_gp), X, Y, num_warmup=1, num_samples=1, **options)
+
+
 def bad_arguments():
     """Yield what must be said of an argument, and the call that has it."""
     fit, own = shallow(4), []
@@ -230,6 +235,7 @@ def bad_arguments():
          lambda: dgp.SGHMC(svgp, integrator=Frame())),  # type: ignore
         ("run_mcmc: init_params has .'w'., wanted some of .'l1.v'.", lambda: sample({"w": 1.0})),
         ("init_params.'l1.v'. holds .* wanted numbers", lambda: sample({"l1.v": "a"})),
+        ("init_params lacks .'l2.v', 'l1.eps'., wanted all of .'l1.v'", two_layers_from_one),
         ("init_params is 3, wanted a dict of unconstrained", lambda: sample(3)),
         ("fit: it is traced by jax.jit, vmap or grad, wanted", lambda: jax.jit(fit_to)()),
         ("minimize: it is traced by", lambda: jax.vmap(lambda y: minimize(KEY, svgp, None, y))(X)),
