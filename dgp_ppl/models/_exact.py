@@ -92,6 +92,7 @@ def exact(
     The sampler moves the hidden layers' inducing values and all hyperparameters. Where the data
     look like a GP, the hidden layers' variance falls, and the model becomes one. As f is integrated
     out, y has one density for all rows, and draws of y in `to_inferencedata` are of new functions.
+    With `given`, densities of the given rows are of y given itself: they are too high for LOO.
 
     >>> import jax.numpy as jnp
     >>> from numpyro import handlers
@@ -119,7 +120,7 @@ def exact(
 
     Raises:
         TypeError: if `depth` is not an integer, `given` no pair, or `kernel` no such function.
-        ValueError: if the shapes do not fit, or both `y` and `given` are there.
+        ValueError: if the shapes do not fit.
 
     Source: Damianou & Lawrence (2013); Sauer, Gramacy & Higdon (2023), "Active learning for deep
     Gaussian process surrogates", section 2.
@@ -133,11 +134,6 @@ def exact(
         )
     if given is not None and (not isinstance(given, tuple | list) or len(given) != 2):
         raise TypeError(f"exact: given is {type(given).__name__}, wanted the pair (x, y) of a run")
-    if given is not None and y is not None:
-        raise ValueError(
-            "exact: both y and given are there, so y would be predicted from itself; wanted y "
-            "alone for its density, or given alone to predict"
-        )
     name = "x" if given is None else "given"
     rows, values = (x, y) if given is None else given
     rows = as_float(as_array("exact", name, rows))
