@@ -108,6 +108,7 @@ def optimal_inducing(
     y: AnyArray,
     *,
     kernel: KernelMaker = SquaredExponential.learned,
+    counts: AnyArray | None = None,
 ) -> Params:
     """Compute the optimal q(v) for params of `sgpr`, to predict with `MeanField` and `svgp`.
 
@@ -118,6 +119,7 @@ def optimal_inducing(
         x: training inputs, [N, D].
         y: training targets, [N].
         kernel: the `kernel` that the model was fitted with.
+        counts: which rows count, [N], of bool; None for all.
 
     Returns:
         `params` with ``l1.v.loc`` [M, 1] and ``l1.v.scale_tril`` [1, M, M] added.
@@ -138,7 +140,7 @@ def optimal_inducing(
     A = _projection("optimal_inducing", sparse, check_inputs("optimal_inducing", x))[0]
     if jnp.shape(y) != A.shape[1:]:
         raise ValueError(f"optimal_inducing: y has shape {jnp.shape(y)}, wanted {A.shape[1:]}")
-    q = given_values(A, y, noise)
+    q = given_values(A, y, noise if counts is None else jnp.where(counts, noise, jnp.inf))
     return {**params, "l1.v.loc": q.loc, "l1.v.scale_tril": q.scale_tril}
 
 

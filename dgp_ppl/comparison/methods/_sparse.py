@@ -19,7 +19,7 @@ from dgp_ppl.inference import FitResult, MeanField, minimize
 from dgp_ppl.linalg._precision import double
 from dgp_ppl.models import KernelMaker
 
-__all__ = ["fit_collapsed", "from_starts"]
+__all__ = ["collapsed", "fit_collapsed", "from_starts"]
 
 # What fits start from.
 _NOISE = (0.3, 0.01)  # of standardised targets
@@ -51,9 +51,16 @@ def fit_collapsed(
     """
     x, y = task.x, task.y
     result = from_starts(task, model, x, y, kernel=kernel, **kwargs)
+    return collapsed(result, inducing, kernel, x, y)
+
+
+def collapsed(
+    result: FitResult, inducing: Any, kernel: KernelMaker, x: Any, y: Any, counts: Any = None
+) -> Fitted:
+    """Return a fit of the params of `models.sgpr`, with the optimal q(v) given rows that count."""
     with jax.enable_x64(True):
         params = double({"l1.z": inducing, **result.params})
-        params = _optimal_inducing(params, *double((x, y)), kernel=kernel)
+        params = _optimal_inducing(params, *double((x, y)), kernel=kernel, counts=counts)
     params = {n: np.asarray(a) for n, a in params.items()}
     elbo = float(result.elbo_per_datum[-1])
     result = dataclasses.replace(result, params=params)
