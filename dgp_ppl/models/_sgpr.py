@@ -140,7 +140,15 @@ def optimal_inducing(
     A = _projection("optimal_inducing", sparse, check_inputs("optimal_inducing", x))[0]
     if jnp.shape(y) != A.shape[1:]:
         raise ValueError(f"optimal_inducing: y has shape {jnp.shape(y)}, wanted {A.shape[1:]}")
-    q = given_values(A, y, noise if counts is None else jnp.where(counts, noise, jnp.inf))
+    if counts is not None:
+        kept = as_array("optimal_inducing", "counts", counts)
+        if kept.shape != jnp.shape(y) or kept.dtype != bool:
+            raise ValueError(
+                f"optimal_inducing: counts has shape {kept.shape} and dtype {kept.dtype}, wanted "
+                f"{jnp.shape(y)} of bool: which rows count"
+            )
+        noise = jnp.where(kept, noise, jnp.inf)
+    q = given_values(A, y, noise)
     return {**params, "l1.v.loc": q.loc, "l1.v.scale_tril": q.scale_tril}
 
 
