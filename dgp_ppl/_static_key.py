@@ -6,8 +6,10 @@ import contextlib
 import dis
 import functools
 import hashlib
+import pickle
 import types
-from collections.abc import Hashable, Iterator
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
@@ -19,6 +21,7 @@ from numpyro.primitives import Messenger
 _FOUND = (
     "potential", "_potential_fn_gen", "_postprocess_fn", "_inv_transforms", "_dynamic_support",
 )  # fmt: skip
+_CONTAINERS = list | tuple | dict | set | deque
 _LIBRARIES = ("builtins", "dgp_ppl", "equinox", "jax", "jaxlib", "numpy", "numpyro", "optax")
 _DIGESTS: ContextVar[dict[int, tuple[np.ndarray, bytes]]] = ContextVar("digests")
 
@@ -28,17 +31,15 @@ def static_key(value: Any, seen: dict[Any, int] | None = None) -> Hashable:
 
     Functions are equal if their code is, and the values in their closures, their defaults and the
     globals that their code names. So a function that is defined again needs no new program. NumPy's
-    arrays are equal by value, and samplers by their settings. Other objects are equal to themselves
-    only, and as long as their attributes, the attributes of their class and, of objects that are
-    called, its methods are the same. What changes deeper inside of them, or in a module, is not
-    seen. `seen` has the functions whose keys come before this one, as each has its key once:
-    helpers that many functions call, and functions that call themselves.
+    arrays, containers and data frames are equal by value, and samplers by their settings. Other
+    objects are equal to themselves only, and as long as their attributes, the attributes of their
+    class and, of objects that are called, its methods are the same. What changes deeper inside of
+    them, or in a module, is not seen. `seen` has the functions whose keys come before this one, as
+    each has its key once: helpers that many functions call, and functions that call themselves.
     """
     seen = {} if seen is None else seen
-    if isinstance(value, list | tuple):
-        return type(value), tuple(static_key(a, seen) for a in value)
-    if isinstance(value, dict):
-        return type(value), tuple((n, static_key(a, seen)) for n, a in value.items())
+    if isinstance(value, _CONTAINERS):
+        return _container_key(value, functools.partial(static_key, seen=seen))
     if isinstance(value, functools.partial):
         return functools.partial, static_key((value.func, value.args, value.keywords), seen)
     if isinstance(value, types.MethodType):
@@ -90,7 +91,19 @@ def _own_parts(cls: type) -> tuple[list[str], list[types.FunctionType]]:
     return [n for n in names if not n.startswith("__")], found if is_called else []
 
 
+def _container_key(value: Any, key: Callable[[Any], Hashable]) -> Hashable:
+    if isinstance(value, dict):
+        return type(value), tuple((n, key(a)) for n, a in value.items())
+    keys = [key(a) for a in value]
+    return type(value), frozenset(keys) if isinstance(value, set) else tuple(keys)
+
+
 def _own_key(value: Any) -> Hashable:
+    if isinstance(value, _CONTAINERS):
+        return _container_key(value, _own_key)
+    if hasattr(type(value), "to_numpy"):  # a frame or a series, whose values can change in place
+        with contextlib.suppress(Exception):  # of a column of objects
+            return type(value), hashlib.sha256(pickle.dumps(value)).digest()
     if isinstance(value, np.ndarray):  # it can change in place
         digests = _DIGESTS.get({})
         if id(value) not in digests:

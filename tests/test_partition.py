@@ -7,6 +7,7 @@ import threading
 import time
 import tracemalloc
 import types
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
@@ -15,6 +16,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import optax
+import pandas as pd
 import pytest
 from numpyro import handlers
 from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
@@ -250,16 +252,18 @@ def test_globals_and_attributes_that_change(monkeypatch):
     settings.sd = 0.1
     noisy, of_settings = Noisy(0.1), lambda: settings.sd
     weights, of_a_class = np.ones(2), lambda: Noisy.depth
+    names, last, table, sds = {"a"}, deque([1]), pd.DataFrame({"a": [1.0]}), [0.1]
     functions = (
         of_settings, own_model, noisy.model, lambda: weights, of_a_class, Noisy(1).model, Called(),
-        slots := Slots(),
+        slots := Slots(), lambda: names, lambda: last, lambda: table, Noisy(sds).model,
     )  # fmt: skip
     before = [static_key(f) for f in functions]
     monkeypatch.setitem(globals(), "SD", 0.2)
     monkeypatch.setattr(Noisy, "depth", 2)
-    noisy.sd = settings.sd = weights[0] = slots.sd = 0.2
+    noisy.sd = settings.sd = weights[0] = slots.sd = table.loc[0, "a"] = last[0] = sds[0] = 0.2
+    names.add("b")
     after = [static_key(f) for f in functions]
-    assert [a == b for a, b in zip(before, after, strict=True)] == [True] + [False] * 7
+    assert [a == b for a, b in zip(before, after, strict=True)] == [True] + [False] * 11
 
 
 @pytest.mark.slow
