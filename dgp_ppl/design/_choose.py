@@ -55,10 +55,11 @@ class Question:
             rows = [*rows, *self.space.decode(better, [rows[i] for i in start])]
             new = self._new(rows)
         size = _JOINT[of_draws] - _GIVEN
-        if (most := min(new.sum(), size // 2)) < num:
+        if (most := int(min(new.sum(), size // 2))) < num:
+            why = "a batch has no more" if most == size // 2 else "all others have been asked"
             raise DataError(
-                f"Study.ask: n is {num}, wanted at most {most} at once, as {new.sum()} of "
-                f"{self.space.size} inputs have not been asked"
+                f"Study.ask: n is {num}, wanted at most {most}: {why}. "
+                + ("Ask again once they are told." if most else "The study can end: see `best`.")
             )
         scores, weights = (np.where(new, a, -np.inf) for a in (scores, weights))
         if num == 1 and not (self.given or of_draws):

@@ -96,7 +96,7 @@ def test_a_finite_space_is_asked_once():
     study = told({"n": range(8)}, num=4)
     study.run(bowl, budget=8)
     assert len({tuple(x.values()) for x in study.x}) == 8
-    with pytest.raises(ValueError, match="n is 1, wanted at most 0 at once, as 0 of 8 inputs"):
+    with pytest.raises(ValueError, match="n is 1, wanted at most 0: all others have been asked"):
         study.ask()
 
 
