@@ -31,6 +31,8 @@ class Space:
         check_kind("Study", "bounds", bounds, Mapping, "a dict of bounds by the name of an input")
         if not bounds:
             raise DataError("Study: bounds is empty, wanted at least one input: {'a': (0.0, 1.0)}")
+        if len({str(n) for n in bounds}) < len(bounds):
+            raise DataError(f"Study: bounds has names that are equal as text: {list(bounds)}")
         self.bounds = {str(n): _checked(str(n), b) for n, b in bounds.items()}
         self.free = np.concatenate([  # entries of a code that are of intervals
             np.full(len(code), isinstance(b, tuple))

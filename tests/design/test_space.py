@@ -33,6 +33,7 @@ def test_rows_that_fill_are_within_bounds_and_of_all_levels():
     ("bounds", "text"),
     [
         ({}, "bounds is empty"),
+        ({1: (0.0, 1.0), "1": (0.0, 1.0)}, "names that are equal as text"),
         ({"a": (1.0, 1.0)}, r"bounds\['a'\] is \(1.0, 1.0\), wanted an interval"),
         ({"a": (0.0, float("inf"))}, r"bounds\['a'\]"),
         ({"a": ["x", 1]}, r"bounds\['a'\]"),
