@@ -21,7 +21,7 @@ from numpyro.distributions.util import scale_and_mask
 from numpyro.infer.elbo import ELBO
 from numpyro.primitives import Messenger
 
-from dgp_ppl._checks import check_choice, check_count, is_traced
+from dgp_ppl._checks import check_choice, check_count
 from dgp_ppl._partition import ComparedByFields
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core._handover import handover_of, with_handover
@@ -40,7 +40,7 @@ class _Terms(NamedTuple):
     # Log weights, whose exponentials are averaged over particles: of each row [B], or of all rows
     # [].
     inside: Float[Array, " B"] | Float[Array, ""]
-    scale: Array  # factor of the logarithms of those averages, N/B or 1, []
+    scale: Array  # factors of the logarithms of those averages, [] or [B]
 
 
 class _RowKeys(Messenger):
@@ -104,7 +104,9 @@ class _Objective(ComparedByFields, ELBO):
         keys = random.split(key_particles, self.num_particles)
         terms: _Terms = self.vectorize_particles_fn(particle, keys)
         log_means = logsumexp(terms.inside, axis=0) - jnp.log(self.num_particles)
-        return -(jnp.mean(terms.outside) + jnp.mean(terms.scale) * jnp.sum(log_means))
+        scale = jnp.mean(terms.scale, axis=0)
+        inside = jnp.sum(scale * log_means) if scale.ndim else scale * jnp.sum(log_means)
+        return -(jnp.mean(terms.outside) + inside)
 
     def _check(self, guide: Sites, model: Sites) -> None:
         latent = [n for n, s in model.items() if s["type"] == "sample" and not s["is_observed"]]
@@ -119,31 +121,41 @@ class _Objective(ComparedByFields, ELBO):
         dim = next(f.dim for f in site["cond_indep_stack"] if f.name == self.plate)
         return jnp.sum(terms, axis=tuple(a for a in range(terms.ndim) if a - terms.ndim != dim))
 
+    def _factor(self, site: Any) -> Array:
+        """Return the factor of a site's rows: N/B by the weights of `handlers.scale`; [] or [B]."""
+        factor = jnp.asarray(1.0 if site["scale"] is None else site["scale"], float)
+        if factor.size == 1:
+            return factor.reshape(())
+        if factor.size != (rows := self._rows(factor, site)).size:
+            raise ValueError(
+                f"{self._name}: site {site['name']!r} is scaled by an array of shape "
+                f"{factor.shape}, wanted one factor for each row, as a row has one logarithm"
+            )
+        return rows
+
     def _split(self, sites: Sites) -> tuple[Sites, Sites]:
         """Sample sites in the data's plate, and all other sample sites."""
         sampled = {n: s for n, s in sites.items() if s["type"] == "sample"}
         local = {n: s for n, s in sampled.items() if _in_plate(s, self.plate)}
         return local, {n: s for n, s in sampled.items() if n not in local}
 
-    def _scale(self, model: Sites, local: Sites) -> Array:
-        """Return N/B, the factor of every row's logarithm that makes minibatches unbiased."""
-        plates = {n: s for n, s in model.items() if s["type"] == "plate"}
-        if self.plate not in plates or not local:
+    def _by_row(self, model: Sites, terms: list[tuple[Any, Array]]) -> tuple[Array, Array]:
+        """Return the sum of sites' terms by row, and the factor of its logarithm; latents first.
+
+        The factor is the first site's: N/B, and the row's weight, as if the row came so many times.
+        A site with another factor has the rest of it within the logarithm, as a power of its
+        density. So one particle gives NumPyro's ELBO.
+        """
+        if not terms:
+            plates = [n for n, s in model.items() if s["type"] == "plate"]
             raise ValueError(
                 f"{self._name}: no site of the model is in a plate {self.plate!r}; its plates are "
-                f"{list(plates)}; name the data's: plate=..."
+                f"{plates}; name the data's: plate=..."
             )
-        scale = plates[self.plate]["args"][0] / len(plates[self.plate]["value"])
-        for name, site in local.items():
-            found: Any = 1.0 if site["scale"] is None else site["scale"]
-            if is_traced(found):  # of padded data, whose number of rows is traced
-                return found
-            if not isinstance(found, int | float) or found != scale:
-                raise ValueError(
-                    f"{self._name}: site {name!r} is scaled by {found}, wanted N/B = {scale} "
-                    "alone: another factor inside the logarithm of a mean changes what is bounded"
-                )
-        return jnp.asarray(scale, float)
+        first, *others = (self._factor(site) for site, _ in terms)
+        rows = [self._rows(term, site) for site, term in terms]
+        powers = [jnp.where(own == first, 1.0, own / first) for own in others]
+        return _sum([rows[0], *(p * row for p, row in zip(powers, rows[1:], strict=True))]), first
 
 
 class ImportanceWeighted(_Objective):
@@ -244,11 +256,11 @@ class ImportanceWeighted(_Objective):
                 "over='local' averages rows apart, wanted over='global'"
             )
         local_q, shared_q = self._split(guide)
-        scale = self._scale(model, local)
         outside = _scaled_log_probs(shared, observed=True) + _negative_kls(shared_q, shared)
-        rows = [self._rows(_log_prob(s), s) for s in local.values()]
-        rows += [-self._rows(_log_prob(s), s) for s in local_q.values()]
-        return _Terms(_sum(outside), _sum(rows), scale)
+        inside = [(s, -_log_prob(s)) for s in local_q.values()]
+        by_kind = sorted(local.values(), key=lambda s: s["is_observed"])
+        inside += [(s, _log_prob(s)) for s in by_kind]
+        return _Terms(_sum(outside), *self._by_row(model, inside))
 
 
 class PredictiveELBO(_Objective):
@@ -301,7 +313,6 @@ class PredictiveELBO(_Objective):
 
     def _terms(self, guide: Sites, model: Sites) -> _Terms:
         local, shared = self._split(model)
-        scale = self._scale(model, local)
         data = {n: s for n, s in local.items() if s["is_observed"]}
         if not any(as_observed(s["fn"]) for s in data.values()):
             raise ValueError(
@@ -309,13 +320,14 @@ class PredictiveELBO(_Objective):
                 "observe(...): numpyro.sample('y', dgp.observe(f(x), ...), obs=y)"
             )
         share = self.elbo_share
-        rows = [self._rows(log_density(s["fn"], s["value"]), s) for s in data.values()]
+        density = [(s, log_density(s["fn"], s["value"])) for s in data.values()]
+        rows, scale = self._by_row(model, density)
         weight = share + (1 - share) * self.beta
         outside = [weight * term for term in _negative_kls(guide, model)]
         if share:
             outside += [share * term for term in _scaled_log_probs(data)]
         outside += _scaled_log_probs(shared, observed=True)
-        return _Terms(_sum(outside), _sum(rows), (1 - share) * scale)
+        return _Terms(_sum(outside), rows, (1 - share) * scale)
 
 
 def _in_plate(site: Any, plate: str) -> bool:

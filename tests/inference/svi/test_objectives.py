@@ -203,8 +203,10 @@ def test_errors():
             numpyro.sample("y", dist.Normal(f.sample(x)[:, 0], NOISE), obs=y)
 
     def scaled(x, y, *, z):
-        with numpyro.handlers.scale(scale=0.5):
-            deep_gp(x, y, z=z)
+        f = dgp.gp("l1", kernels.SquaredExponential(1.5, 0.8), z[0]).sample(x)
+        entries = numpyro.plate("entries", 2, dim=-1), handlers.scale(scale=np.ones((6, 2)))
+        with numpyro.plate("data", 6, dim=-2), entries[0], entries[1]:
+            numpyro.sample("y", dist.Normal(f, NOISE), obs=jnp.stack([y, y], axis=1))
 
     weighted = ImportanceWeighted(2)
     for message, call in (
@@ -219,7 +221,7 @@ def test_errors():
          lambda: run(weighted, guide=no_guide)),
         (r"sites \['y'\], wanted one from observe",
          lambda: run(PredictiveELBO(), plain, dgp.MeanField(plain))),
-        (r"site 'y' is scaled by 0\.5, wanted N/B = 1\.0 alone",
+        (r"site 'y' is scaled by an array of shape \(6, 2\), wanted one factor for each row",
          lambda: run(weighted, scaled, dgp.MeanField(scaled))),
         (r"takes 2 of 6 rows.*noisy weights is no bound",
          lambda: run(ImportanceWeighted(4, "global"), batch_size=2)),
@@ -245,6 +247,30 @@ def test_predictive_of_one_layer_is_its_closed_form(x64):
         assert value == pytest.approx(log_p.sum() - beta * penalty, rel=1e-9)
     batches = values(PredictiveELBO(0.3, 2), svgp, guide, q, x, y, z=Z[0], batch_size=2, num=3000)
     assert_mean(batches, log_p.sum() - 0.3 * penalty)
+
+
+def test_rows_count_as_often_as_their_weights_say(x64):
+    """`handlers.scale` multiplies the logarithm of a row's mean, in minibatches too."""
+
+    def weighted(x, y=None, w=None, *, z, batch_size=None):
+        f = dgp.gp("l1", kernels.SquaredExponential(1.5, 0.8), z)
+        with dgp.minibatch(x, y, w, batch_size=batch_size) as (x, y, w), handlers.scale(scale=w):
+            numpyro.sample("y", dgp.observe(f(x), lambda f: dist.Normal(f, NOISE)), obs=y)
+
+    x, y = regression(rows=9)
+    w = np.arange(1, 10) / 4
+    q = {n: a for n, a in two_layer_params().items() if n.startswith("l1.v")}
+    repeated = [np.repeat(a, [1, 2, 3] * 3, axis=0) for a in (x, y)]
+    run = lambda loss, *data, **kwargs: values(  # noqa: E731
+        loss, weighted, dgp.MeanField(weighted), q, *data, z=Z[0], **kwargs
+    )
+    for loss in (ImportanceWeighted(2), PredictiveELBO(0.5, 2), PredictiveELBO(elbo_share=0.3)):
+        counted = run(loss, x, y, np.array([1.0, 2.0, 3.0] * 3))
+        assert counted == pytest.approx(float(run(loss, *repeated, np.ones(18))), rel=1e-9)
+    full = run(PredictiveELBO(), x, y, w)
+    assert_mean(run(PredictiveELBO(), x, y, w, batch_size=3, num=3000), full)
+    bound = -TraceMeanField_ELBO().loss(KEY, q, weighted, dgp.MeanField(weighted), x, y, w, z=Z[0])
+    assert run(ImportanceWeighted(1), x, y, w) == pytest.approx(float(bound), rel=1e-9)
 
 
 def test_a_share_of_the_bound_is_a_share_of_both_objectives(x64):
