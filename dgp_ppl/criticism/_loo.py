@@ -45,9 +45,10 @@ def loo(tree: Any, var_name: str | None = None, *, correct: bool = False) -> Any
             densities.
 
     Warns:
-        UserWarning: if the log-likelihood is conditional on a row's latent inputs, if few passes
-            over hidden noise give a bias of more than a tenth of ``se`` (with `correct` they give
-            none), and from ArviZ if a Pareto k is large.
+        UserWarning: if the log-likelihood is conditional on a row's latent inputs, if rows are
+            weighted by ``handlers.scale``, if few passes over hidden noise give a bias of more than
+            a tenth of ``se`` (with `correct` they give none), and from ArviZ if a Pareto k is
+            large.
 
     Source: Vehtari, Gelman and Gabry 2017, "Practical Bayesian model evaluation using leave-one-out
     cross-validation and WAIC".
@@ -72,6 +73,11 @@ def loo(tree: Any, var_name: str | None = None, *, correct: bool = False) -> Any
         _warn(
             "the log-likelihood is conditional on each row's own latent inputs, so LOO does not "
             "leave out whole rows; convert with latent_rows='integrated'"
+        )
+    if group.attrs.get("weighted_rows") == "True":
+        _warn(
+            "rows are weighted, by handlers.scale, and their log-likelihoods are not, so LOO does "
+            "not leave out the whole of a row; compare fits without weights"
         )
     if rows == 1:
         _warn(

@@ -215,6 +215,7 @@ def to_inferencedata(
             "passes": passes,
             "hidden_noise": "integrated" if sites.draws_noise else "none",
             "latent_rows": latent_rows if sites.row_sites else "none",
+            "weighted_rows": str(any(np.any(r.factor != 1) for r in results.values())),
         }
         groups["posterior"] = builder.dataset(draws.values | draws.deterministic, named_dims)
         groups["posterior_predictive"] = found["predictive"]
@@ -328,7 +329,8 @@ def _guide_stats(draws: Draws, results: dict[str, PointwiseResult]) -> dict[str,
     """Return log densities of a guide's draws, [1, S] each; empty if the guide has no density."""
     if draws.log_q is None or draws.log_prior is None:
         return {}
-    terms = [r.log_likelihood for r in results.values() if r.log_likelihood is not None]
+    each = [r for r in results.values() if r.log_likelihood is not None]
+    terms = [np.asarray(r.log_likelihood * r.factor) for r in each]
     log_likelihood = sum(np.sum(a, axis=tuple(range(2, a.ndim)), dtype=np.float64) for a in terms)
     lp = draws.log_prior + log_likelihood
     return {"lp": lp, "log_q": draws.log_q, "log_weight": lp - draws.log_q}

@@ -180,7 +180,10 @@ def _draw_guide(
         for n, s in prior.items()
         if s["type"] == "sample" and isinstance(s["fn"], dist.Unit)
     }
-    log_prior = sum(jnp.sum(prior[n]["fn"].log_prob(a)) for n, a in (values | factors).items())
+    log_prior = sum(
+        jnp.sum(_factor(prior[n]) * prior[n]["fn"].log_prob(a))
+        for n, a in (values | factors).items()
+    )
     conditionals = {n: _conditional(handover_of(s).q, s["value"]) for n, s in latent.items()}
     conditionals = {n: q for n, q in conditionals.items() if q is not None}
     values = _deterministic(prior) | values
@@ -201,12 +204,16 @@ class _RecordNoise(Messenger):
             msg["infer"] = with_handover(msg, white=white)
 
 
+def _factor(site: Any) -> Any:
+    return 1.0 if site["scale"] is None else site["scale"]  # of `handlers.scale`
+
+
 def _log_density(site: Any) -> Array:
     """Return the log density of a guide's draw, in nats."""
     white = handover_of(site).white
     if white is not None:
-        return site["fn"].log_prob_from_white(white)
-    return jnp.sum(site["fn"].log_prob(site["value"]))
+        return _factor(site) * site["fn"].log_prob_from_white(white)
+    return jnp.sum(_factor(site) * site["fn"].log_prob(site["value"]))
 
 
 def _conditional(q: Any, v: Array) -> AbstractInducing | None:

@@ -51,6 +51,7 @@ class PointwiseResult:
     value: np.ndarray | None  # y, [N, ...]; None where the model was called without it
     seen: np.ndarray  # where y was observed, with the shape of the log-likelihood's rows or of y
     dense: np.ndarray  # where its probability is a density, with y's shape, or one for all
+    factor: np.ndarray  # of `handlers.scale`: one for all, or with the log-likelihood's rows
 
 
 class PointwiseEvaluator:
@@ -102,7 +103,7 @@ class PointwiseEvaluator:
             of_rows = [by_row[name] for _, (_, by_row) in parts]
             counts = [None if r.stop is None else r.stop - r.start for r, _ in parts]
             log_likelihood, y = (_joined(c, counts, 1) for c in zip(*of_draws, strict=True))
-            error, value, seen, dense, *loo = (
+            error, value, seen, dense, factor, *loo = (
                 _joined(c, counts, 0) for c in zip(*of_rows, strict=True)
             )
             by_chain = lambda a: a.reshape(*draws.shape, *a.shape[1:])  # noqa: E731
@@ -113,7 +114,7 @@ class PointwiseEvaluator:
                 bias = LooBias(elpd, correction, left, kept)
                 log_likelihood = by_chain(log_likelihood)
             results[name] = PointwiseResult(
-                log_likelihood, by_chain(y), error, bias, value, seen, dense
+                log_likelihood, by_chain(y), error, bias, value, seen, dense, factor
             )
         return results
 
@@ -267,8 +268,8 @@ def _joined(parts: Sequence[Any], counts: Sequence[int | None], axis: int) -> An
     return np.concatenate(kept, axis=axis)
 
 
-def _about_value(site: Any) -> tuple[Array | None, Array, Array]:
-    """Return a site's value, where it was observed (of rows, or of their entries), and `dense`."""
+def _about_value(site: Any) -> tuple[Array | None, Array, Array, Array]:
+    """Return a site's value, where it was observed (rows, or entries), `dense` and `factor`."""
     fn, value = site["fn"], site["value"] if site["is_observed"] else None
     test = density_test(fn)
     dense = True if test is None or value is None else test(value)
@@ -280,4 +281,5 @@ def _about_value(site: Any) -> tuple[Array | None, Array, Array]:
         seen = jnp.broadcast_to(entry_mask, fn.shape())
     # A mask of an `observe`, or one inside `.to_event`, may mask entries. Others mask rows.
     shape = seen.shape if seen.ndim > len(fn.batch_shape) else fn.batch_shape
-    return value, jnp.broadcast_to(seen, shape), jnp.asarray(dense)
+    factor = jnp.asarray(1.0 if site["scale"] is None else site["scale"])
+    return value, jnp.broadcast_to(seen, shape), jnp.asarray(dense), factor

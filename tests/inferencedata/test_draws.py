@@ -4,6 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import pytest
+from numpyro import handlers
 from numpyro.infer import MCMC, NUTS
 from support.trees import KEY, X, Y
 
@@ -29,6 +31,30 @@ def test_draws_of_a_guide_give_back_its_predictions_and_its_bound():
     value = -guide.bound_loss.loss(KEY, params, model, guide, X, Y, **kwargs)
     # The bound contains E log p(y | f), the weights log E p(y | f), which is at least as large.
     assert weights.mean() > float(value) - 4 * weights.std() / 20
+
+
+@pytest.mark.filterwarnings("ignore:Estimated shape parameter")
+def test_weighted_rows_have_weights_in_joint_densities():
+    """At the posterior of weighted rows, the log weight of each draw is their evidence."""
+    w = np.array([0.5, 2.0, 3.0])
+    y, total = np.array([1.0, -0.5, 0.3]), 1 + w.sum()  # p(t) = N(0, 1), p(y | t) = N(t, 1)
+
+    def model(x, y=None, w=None):
+        with handlers.scale(scale=2.0):
+            numpyro.factor("twice", -0.5)
+        t = numpyro.sample("t", dist.Normal(0, 1))
+        with dgp.minibatch(x, y, w) as (x, y, w), handlers.scale(scale=w):
+            numpyro.sample("y", dist.Normal(t, 1).expand([3]), obs=y)
+
+    def guide(x, y=None, w=None):
+        numpyro.sample("t", dist.Normal(w @ y / total, total**-0.5))
+
+    tree = dgp.to_inferencedata(KEY, model, guide, {}, np.zeros((3, 1)), y, w, num_samples=30)
+    half = np.log(2 * np.pi) / 2
+    evidence = (w @ y) ** 2 / total / 2 - w @ y**2 / 2 - w.sum() * half - np.log(total) / 2 - 1
+    np.testing.assert_allclose(tree["sample_stats"]["log_weight"], evidence, rtol=1e-5)
+    with pytest.warns(UserWarning, match=r"rows are weighted, by handlers\.scale"):
+        dgp.criticism.loo(tree)
 
 
 def test_chains_keep_their_axes_and_what_the_sampler_told():
