@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -243,14 +244,28 @@ class InputColumn:
         """Return numbers, NaN where missing, or positions of categories; -1 for new ones."""
         if self.kind.name != "category":
             values = _numbers(table, self.name, self.kind)
-            if self.fill is None and (missing := np.isnan(values)).any():
+            missing = np.isnan(values)
+            if self.fill is None and missing.any():
                 wanted = "numbers; fill the cells in, or leave these rows out"
                 raise _bad_cells(table, self.name, missing, "is missing", wanted)
+            self._warn(table, missing, "median")
             return values
         todo = "or predict them as none of these categories (unseen='zeros', --unseen zeros)"
         codes = _codes(table, self.name, self.kind, self.categories, todo * (unseen == "error"))
-        missing = len(self.categories) if self.missing else int(self.fill or 0)
-        return np.where(codes == len(self.categories), missing, codes)
+        missing = codes == len(self.categories)
+        self._warn(table, missing, "most frequent category")
+        return np.where(missing & (not self.missing), int(self.fill or 0), codes)
+
+    def _warn(self, table: Table, missing: np.ndarray, fill: str) -> None:
+        """Warn of missing cells of a column that has none in the training rows."""
+        if (count := int(missing.sum())) and not self.missing:
+            warnings.warn(
+                f"{table.where}: column {shown(self.name)} has {count} missing "
+                f"cell{'s' * (count > 1)}, the first in {table.place(int(missing.argmax()))}, and "
+                f"none in the training rows: their {fill} stands for it, with no wider intervals",
+                UserWarning,
+                stacklevel=4,
+            )
 
 
 @dataclass(frozen=True)

@@ -126,6 +126,9 @@ class Preprocessor:
         Raises:
             DataError: if a column is missing or has other cells than in training, or a category is
                 unseen, or `unseen` is neither.
+
+        Warns:
+            UserWarning: if cells are missing in a column that had all of them in training.
         """
         if unseen not in ("error", "zeros"):
             raise DataError(f"predict: unseen is {unseen!r}, wanted 'error' or 'zeros'")

@@ -4,6 +4,7 @@ import datetime
 from decimal import Decimal
 
 import numpy as np
+import pytest
 from support.data_samples import refused
 from support.tables import arrow, fitted
 
@@ -144,7 +145,10 @@ def test_what_is_left_out():
 
 
 def test_new_rows():
-    assert inputs(["b", "a", "b"], ["a", None, "b"]) == [[0], [1], [1]]  # the most frequent one
+    with pytest.warns(UserWarning, match=r"'a' has 1 missing cell, the first in row 1 .* category"):
+        assert inputs(["b", "a", "b"], ["a", None, "b"]) == [[0], [1], [1]]
+    with pytest.warns(UserWarning, match=r"has 2 missing cells, .*: their median stands for it"):
+        assert inputs([1, 2, 3], [None, 1, None]) == [[2], [1], [2]]
     three = ["blue", None, "red"]
     assert inputs(three, ["red", None]) == [[0, 1, 0], [0, 0, 1]]
     assert inputs([1, 2], ["1,000.5", "-2"]) == [[1000.5], [-2]]
