@@ -75,7 +75,9 @@ def diff_gp(
         flow: ``"marginal"`` integrates q(v) of the field out at every step, as in the paper.
             The objective then bounds the evidence of a model with these coefficients.
             ``"sampled"`` draws the field once for the whole path, as in the model, and the
-            objective bounds the model's evidence. Both are the same without a guide.
+            objective bounds the model's evidence. Both are the same without a guide. Draws of
+            whole functions, as of `dgp.function`, have one field in both, so their spread is that
+            of `predict` for ``"sampled"`` alone.
         mean: mean function of the predictor; None for zero.
         out: number of outputs of the predictor.
         kernel: makes the predictor's kernel from its name and number of inputs.

@@ -130,7 +130,8 @@ class Function(Summarized):
 
         q(v) of the last layer moves in closed form: exactly if the likelihood is Gaussian and there
         is one layer, else by a natural-gradient step with its `num_samples` passes. Everything else
-        stays. Up to 32 rows share a compiled program, and `jax.vmap` takes many y::
+        stays, so new rows teach nothing of f that the inducing inputs do not determine. Up to 32
+        rows share a compiled program, and `jax.vmap` takes many y::
 
             fantasies = jax.vmap(lambda y: f.condition(x_next, y)(x).mean)(ys)
 
