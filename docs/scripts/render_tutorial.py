@@ -1,6 +1,7 @@
 """Render docs/tutorial.py, its output and its pictures: `python docs/scripts/render_tutorial.py`.
 
-Writes docs/tutorial.md and docs/tutorial/*.png. A cell with a picture has a name, which is that of
+Writes docs/tutorial.md and docs/tutorial/*.png, and docs/_build/deep_gaussian_processes.ipynb, a
+notebook for other projects' pages. A cell with a picture has a name, which is that of
 its file, and an alternative text: `# %% name="..." alt="..."`.
 """
 
@@ -10,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import jupytext
+import nbformat
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell
 
 PAGE = Path(__file__).parents[1] / "tutorial.py"
+NOTEBOOK = PAGE.parent / "_build" / "deep_gaussian_processes.ipynb"
 # The page has neither progress bars nor, on Python 3.11, ArviZ 1.x: its parts are there.
 _ARVIZ = Path(__file__).parents[2] / "tests" / "support" / "python311"
 _SETUP = f"""\
@@ -27,8 +30,8 @@ warnings.filterwarnings("ignore", "In a future version of xarray")
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
-def executed(page: Path) -> list[Any]:
-    """The page's cells with their outputs.
+def executed(page: Path) -> Any:
+    """The page as a notebook with the outputs of its cells.
 
     Raises:
         CellExecutionError: if a cell raises an error.
@@ -36,7 +39,8 @@ def executed(page: Path) -> list[Any]:
     notebook = jupytext.read(page)
     notebook.cells.insert(0, new_code_cell(_SETUP))
     NotebookClient(notebook, timeout=600, kernel_name="python3").execute()
-    return notebook.cells[1:]
+    del notebook.cells[0]
+    return notebook
 
 
 def written(cell: Any, folder: Path) -> str:
@@ -68,13 +72,16 @@ def written(cell: Any, folder: Path) -> str:
 
 
 def main() -> None:
-    cells, folder = executed(PAGE), PAGE.with_suffix("")
+    notebook, folder = executed(PAGE), PAGE.with_suffix("")
     folder.mkdir(exist_ok=True)
     for old in folder.glob("*.png"):
         old.unlink()
-    text = "\n\n".join(written(cell, folder) for cell in cells)
+    text = "\n\n".join(written(cell, folder) for cell in notebook.cells)
     note = f"<!-- Made from {PAGE.name} by `make tutorial`; change that file. -->"
     PAGE.with_suffix(".md").write_text(f"{note}\n\n{text}\n")
+    notebook.cells.insert(1, new_code_cell("!pip install -q dgp_ppl arviz"))
+    NOTEBOOK.parent.mkdir(exist_ok=True)
+    nbformat.write(notebook, NOTEBOOK)
 
 
 if __name__ == "__main__":
