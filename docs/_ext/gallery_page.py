@@ -17,6 +17,7 @@ TITLES = {
     "more_models": "Skip connections, deep kernels, latent inputs",
     "svi_vs_mcmc": "SVI against MCMC",
     "calibration": "A simulator calibrated, with its discrepancy",
+    "serve": "A web service",
     "scoring_bench": "A model of ScoringBench",
     "gallery": "A picture of every kind",
 }
