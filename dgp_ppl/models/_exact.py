@@ -19,12 +19,13 @@ from dgp_ppl._checks import as_array, check_count, check_flags
 from dgp_ppl._typing import AnyArray, Inputs
 from dgp_ppl.core import Handover, RandomFunction, gp, guide_site, minibatch
 from dgp_ppl.core._conditional import Sparse, given_values
-from dgp_ppl.kernels import SquaredExponential
+from dgp_ppl.kernels import Columns, SquaredExponential, Sum
 from dgp_ppl.kernels._base import evaluated
 from dgp_ppl.likelihoods import observe
 from dgp_ppl.linalg import default_jitter
 from dgp_ppl.linalg._density import normal_log_density
 from dgp_ppl.linalg._products import as_float, matmul
+from dgp_ppl.models._local import rough_kernel
 from dgp_ppl.models._stack import (
     HIDDEN_VARIANCE,
     KernelMaker,
@@ -80,6 +81,7 @@ def exact(
     kernel: KernelMaker = SquaredExponential.learned,
     noise: float | None = 0.01,
     priors: bool = True,
+    local: bool = False,
 ) -> None:
     """A deep GP of some hundreds of rows, whose last layer is integrated out exactly.
 
@@ -117,6 +119,9 @@ def exact(
         priors: whether hyperparameters have log-normal priors about their starting values: the log
             of a lengthscale has the sd 1, of a variance or the noise 2. Without, they are params,
             for `minimize`, and the least variance is what rounding needs.
+        local: whether the rough process g(x) of `dgp_ppl.local` is added to the last layer, and
+            integrated out with it, over all rows. Its kernel is `Matern12`, with the params
+            ``g.variance`` and ``g.lengthscale``.
 
     Raises:
         TypeError: if `depth` is not an integer, `given` no pair, or `kernel` no such function.
@@ -126,7 +131,7 @@ def exact(
     Gaussian process surrogates", section 2.
     """
     check_count("exact", "depth", depth)
-    check_flags("exact", priors=priors)
+    check_flags("exact", priors=priors, local=local)
     if not makes_kernel(kernel):
         raise TypeError(
             f"exact: kernel is {kernel!r}, wanted a function of a name and a number of inputs, "
@@ -164,8 +169,11 @@ def exact(
             layer = gp(name, k, h, out=rows.shape[1], mean=means.identity)
             h = layer.mean(h) + matmul(layer.sparse.factor.lower, layer.v)
             layers.append(layer.given())  # the last layer is at these values, not at their q
-        h = h[jnp.argsort(order)]
-        last = kernel(f"l{depth}", rows.shape[1])
+        h, dim = h[jnp.argsort(order)], rows.shape[1]
+        last = kernel(f"l{depth}", dim)
+        if local:
+            h, rough = jnp.concatenate([h, rows], axis=1), rough_kernel("g", dim)
+            last = Sum(Columns(last, range(dim)), Columns(rough, range(dim, 2 * dim)))
         scale = 0.0 if noise is None else noise_param("exact", noise)
     least = max(LEAST_NOISE if priors else 0.0, default_jitter(h.dtype))
     least = least * jnp.mean(evaluated(last, h), where=kept)
@@ -177,9 +185,11 @@ def exact(
     values = jnp.where(kept, values, 0.0)
     f = given_layer(f"l{depth}", last, h, values, jnp.where(kept, scale, jnp.inf))
     with minibatch(x, y) as (x, y):
+        h = x = as_float(x)
         for layer in layers:
-            x = layer.sample(x)
-        numpyro.sample("y", observe(f(x), partial(gaussian, noise=scale, out=1)), obs=y)
+            h = layer.sample(h)
+        h = jnp.concatenate([h, x], axis=1) if local else h
+        numpyro.sample("y", observe(f(h), partial(gaussian, noise=scale, out=1)), obs=y)
 
 
 def given_layer(name: str, kernel: Any, rows: Array, values: Array, noise: Array) -> RandomFunction:

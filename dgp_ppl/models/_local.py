@@ -171,6 +171,11 @@ def local(name: str, near: NearRows, kernel: KernelMaker = Matern12.learned) -> 
     return LocalProcess(made, near)
 
 
+def rough_kernel(name: str, dim: int) -> Matern12:
+    """Make g's kernel, with the prior variance that it starts from."""
+    return Matern12.learned(name, dim, variance=_SHARE)
+
+
 _HALF_LOG_2PI = 0.5 * float(np.log(2 * np.pi))
 _SHARE = 0.05  # of the variance of standardized targets: where g's prior variance starts
 

@@ -39,36 +39,50 @@ def draws_of_one():
     }
 
 
-def dense(x, y, values, hidden_new):
+def dense(x, y, values, hidden_new, new):
     """Return the log evidence of the last layer, and its mean and variance at hidden values."""
     hidden = hidden_of(x)
     last = [values["l2.lengthscale"], values["l2.variance"]]
-    noise = values["noise"] ** 2 + 1e-8 * values["l2.variance"]
-    K = kernel(hidden, hidden, *last) + noise * np.eye(len(x))
+    rough, scale = values.get("g.variance", 0.0), values.get("g.lengthscale", np.ones(2))
+
+    def total(h, h_new, a, b):
+        r = np.sqrt(np.square((a[:, None] - b[None]) / scale).sum(axis=-1) + 2.2e-16)
+        return kernel(h, h_new, *last) + rough * np.exp(-r)
+
+    var = last[1] + rough
+    noise = values["noise"] ** 2 + 1e-8 * var
+    K = total(hidden, hidden, x, x) + noise * np.eye(len(x))
     evidence = -0.5 * (y @ np.linalg.solve(K, y) + np.linalg.slogdet(2 * np.pi * K)[1])
-    k = kernel(hidden, hidden_new, *last)
+    k = total(hidden, hidden_new, x, new)
     mean = k.T @ np.linalg.solve(K, y)
-    var = last[1] - np.sum(k * np.linalg.solve(K, k), axis=0) + noise
-    return evidence, mean, var
+    return evidence, mean, var - np.sum(k * np.linalg.solve(K, k), axis=0) + noise
 
 
-def test_density_and_prediction_equal_dense_algebra():
+G = {"g.variance": np.array(0.4), "g.lengthscale": np.array([0.5, 0.3])}
+NONE = G | {"g.variance": np.array(1e-13)}  # 0 has no prior density
+
+
+@pytest.mark.parametrize(("rough", "same"), [({}, {}), (G, G), (NONE, {})])
+def test_density_and_prediction_equal_dense_algebra(rough, same):
+    """Also with a rough process of x, which without variance changes nothing."""
     x, y = rows()
+    drawn, wanted, model = draws_of_one() | rough, draws_of_one() | same, models.exact
+    model = partial(model, local=True) if rough else model
     with jax.enable_x64(True):
-        values = jax.tree.map(jnp.asarray, draws_of_one())
+        values = jax.tree.map(jnp.asarray, drawn)
         with handlers.trace() as sites, handlers.substitute(data=values):
-            models.exact(jnp.asarray(x), jnp.asarray(y))
+            model(jnp.asarray(x), jnp.asarray(y))
         found = float(sites["y"]["fn"].log_prob(jnp.asarray(y)))
-        joint = float(log_density(models.exact, (jnp.asarray(x), jnp.asarray(y)), {}, values)[0])
+        joint = float(log_density(model, (jnp.asarray(x), jnp.asarray(y)), {}, values)[0])
         others = sum(
             float(np.sum(site["fn"].log_prob(site["value"])))
             for name, site in sites.items()
             if site["type"] == "sample" and name != "y"
         )
     # In float32 a prediction would miss by the rounding of the rows.
-    draws = {n: np.stack([a, a]) for n, a in draws_of_one().items()}
-    p = dgp.predict(KEY, models.exact, None, {}, x, given=(x, y), posterior_samples=draws)
-    evidence, mean, var = dense(x, y, draws_of_one(), hidden_of(x))
+    draws = {n: np.stack([a, a]) for n, a in drawn.items()}
+    p = dgp.predict(KEY, model, None, {}, x, given=(x, y), posterior_samples=draws)
+    evidence, mean, var = dense(x, y, wanted, hidden_of(x), x)
     np.testing.assert_allclose(found, evidence, rtol=1e-8)
     np.testing.assert_allclose(joint - others, evidence, rtol=1e-8)
     np.testing.assert_allclose(p.mean, mean, atol=3e-6)
