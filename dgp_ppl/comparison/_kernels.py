@@ -6,6 +6,8 @@ import dataclasses
 from typing import Any
 
 from dgp_ppl import kernels
+from dgp_ppl.models import KernelMaker
+from dgp_ppl.models._local import rough_kernel
 
 KERNELS: dict[str, type[kernels.Kernel]] = {
     "squared_exponential": kernels.SquaredExponential,
@@ -47,3 +49,14 @@ class CategoryKernel:
         for factor in rest:
             product *= factor
         return product
+
+
+@dataclasses.dataclass(frozen=True)
+class LocalKernel:
+    """Makes the kernel of f + g, where g is the rough process of `dgp_ppl.local`."""
+
+    kernel: KernelMaker  # of f
+
+    def __call__(self, name: str, dim: int) -> Any:
+        """Make the kernel."""
+        return kernels.Sum(self.kernel(name, dim), rough_kernel("g", dim))

@@ -76,7 +76,8 @@ def sgpr(
     """Sparse GP regression; the log density of its ``y`` site is the collapsed bound.
 
     The model has no latent site, so fit it with an empty guide. It has the params of `models.svgp`.
-    To predict, compute q(v) with `optimal_inducing` and use `models.svgp`.
+    To predict, compute q(v) with `optimal_inducing` and use `models.svgp`. It has no `local`: write
+    ``deep_gp(z=(z,), local=near)``, whose natural gradients find the best q(v), too.
 
     >>> import jax.numpy as jnp
     >>> from numpyro import handlers

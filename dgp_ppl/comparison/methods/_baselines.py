@@ -5,7 +5,6 @@ The setting ``model`` has no effect on them.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import jax
@@ -20,15 +19,13 @@ from dgp_ppl import kernels, models
 from dgp_ppl._errors import UnsuitableError
 from dgp_ppl._partition import TRACING
 from dgp_ppl._typing import Inputs, Params, PRNGKey
-from dgp_ppl.comparison._builders import kernel_maker, observation_arguments, with_spare_rows
+from dgp_ppl.comparison._builders import kernel_maker, observation_arguments
 from dgp_ppl.comparison._method import Fitted, Task, register
-from dgp_ppl.comparison.methods._sparse import collapsed, fit_collapsed, from_starts
+from dgp_ppl.comparison.methods._sparse import EXACT_ROWS, fit_collapsed, fit_exact
 from dgp_ppl.inference import evaluate, fit, freeze
-from dgp_ppl.inference.programs._rows import padded_size
 
 __all__: list[str] = []  # the methods are in METHODS
 
-_EXACT_ROWS = 2000  # a step of the exact GP costs N^3
 _NETWORK_RATE = 0.1  # learning rate of the networks relative to the setting's
 _BNN_UNITS = (50,)
 _MEMBERS = 5
@@ -55,21 +52,12 @@ def _shared_variance(name: str, dim: int) -> Any:
 @register("gp", regression_only=True)
 def _gp(task: Task) -> Fitted:
     """Fit the exact GP, and predict by a sparse GP with inducing inputs at all distinct rows."""
-    if len(task.x) > _EXACT_ROWS:
+    if len(task.x) > EXACT_ROWS:
         raise UnsuitableError(
-            f"gp: {len(task.x)} training rows, wanted at most {_EXACT_ROWS:,}, as the cost grows "
+            f"gp: {len(task.x)} training rows, wanted at most {EXACT_ROWS:,}, as the cost grows "
             "with their cube; use sgpr or dsvi"
         )
-    x, y, counts = with_spare_rows(task, padded_size(task.num_data))
-    kwargs = {"depth": 1, "kernel": kernel_maker(task), "priors": False, "counts": counts}
-    result = from_starts(task, models.exact, x, y, **kwargs)
-    result = dataclasses.replace(result, num_data=task.num_data)
-    # Repeated rows add nothing, and a singular kernel matrix needs more jitter.
-    distinct = np.unique(np.asarray(task.x), axis=0)
-    z, *_ = with_spare_rows(
-        dataclasses.replace(task, x=distinct, y=np.zeros(len(distinct))), padded_size(len(distinct))
-    )
-    return collapsed(result, z, kwargs["kernel"], x, y, counts)
+    return fit_exact(task, kernel_maker(task))
 
 
 @register("bnn", streams=True)

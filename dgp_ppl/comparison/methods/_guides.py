@@ -15,8 +15,10 @@ from jax import random
 from dgp_ppl import initialize
 from dgp_ppl._errors import NonFiniteLossError, UnsuitableError
 from dgp_ppl._typing import Params, PRNGKey
-from dgp_ppl.comparison._builders import Built, build
+from dgp_ppl.comparison._builders import Built, build, kernel_maker
+from dgp_ppl.comparison._kernels import LocalKernel
 from dgp_ppl.comparison._method import METHODS, Fitted, Task, register
+from dgp_ppl.comparison.methods._sparse import EXACT_ROWS, fit_exact
 from dgp_ppl.core import NearRows
 from dgp_ppl.inference import (
     Decoupled,
@@ -132,10 +134,15 @@ def _best_depth(task: Task, deep: Fitted) -> Fitted:
 
 @register("local", regression_only=True, steps=_STEPS)
 def _local(task: Task) -> Fitted:
-    """Fit a deep GP beside a rough process of near rows; see `dgp_ppl.local`."""
+    """Fit a deep GP beside a rough process of near rows; see `dgp_ppl.local`.
+
+    With ``depth=1`` and at most 2,000 rows it is the exact GP of both, in which g knows all rows.
+    """
     setting = task.setting
     if (setting.model, setting.likelihood in (None, "gaussian")) != ("deep_gp", True):
         raise UnsuitableError("local needs the model deep_gp and the likelihood gaussian")
+    if setting.depth == 1 and task.num_data <= EXACT_ROWS:
+        return fit_exact(task, LocalKernel(kernel_maker(task)))
     task_model, task_fit = task.split()
     built = build(task_model)
     built.kwargs["local"] = near = NearRows(task.x, task.y)

@@ -13,13 +13,16 @@ from jaxtyping import Array
 from dgp_ppl import initialize, models
 from dgp_ppl._partition import compiled
 from dgp_ppl._typing import Inputs, Model
-from dgp_ppl.comparison._builders import kernel_maker, num_inducing
+from dgp_ppl.comparison._builders import kernel_maker, num_inducing, with_spare_rows
 from dgp_ppl.comparison._method import Fitted, Task, register
 from dgp_ppl.inference import FitResult, MeanField, minimize
+from dgp_ppl.inference.programs._rows import padded_size
 from dgp_ppl.linalg._precision import double
 from dgp_ppl.models import KernelMaker
 
-__all__ = ["collapsed", "fit_collapsed", "from_starts"]
+__all__ = ["EXACT_ROWS", "fit_collapsed", "fit_exact"]
+
+EXACT_ROWS = 2000  # a step of the exact GP costs N^3
 
 # What fits start from.
 _NOISE = (0.3, 0.01)  # of standardised targets
@@ -66,6 +69,20 @@ def collapsed(
     result = dataclasses.replace(result, params=params)
     kwargs = {"z": inducing, "kernel": kernel}
     return Fitted(models.svgp, MeanField(models.svgp), kwargs, result, elbo)
+
+
+def fit_exact(task: Task, kernel: KernelMaker) -> Fitted:
+    """Fit the exact GP of a kernel, of at most `EXACT_ROWS` rows."""
+    x, y, counts = with_spare_rows(task, padded_size(task.num_data))
+    kwargs = {"depth": 1, "kernel": kernel, "priors": False, "counts": counts}
+    result = from_starts(task, models.exact, x, y, **kwargs)
+    result = dataclasses.replace(result, num_data=task.num_data)
+    # Repeated rows add nothing, and a singular kernel matrix needs more jitter.
+    distinct = np.unique(np.asarray(task.x), axis=0)
+    z, *_ = with_spare_rows(
+        dataclasses.replace(task, x=distinct, y=np.zeros(len(distinct))), padded_size(len(distinct))
+    )
+    return collapsed(result, z, kernel, x, y, counts)
 
 
 def from_starts(task: Task, model: Model, x: Inputs, y: Any, **kwargs: Any) -> FitResult:

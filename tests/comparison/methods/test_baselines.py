@@ -58,13 +58,17 @@ def test_linear_is_bayesian_linear_regression():
     np.testing.assert_allclose(np.sqrt(run.test.var), sd * scale.y_scale, rtol=0.03)
 
 
-def test_gp_is_exact():
-    """The ELBO equals log p(y), and the predictive mean is exact, also with repeated rows."""
+@pytest.mark.parametrize("method", ["gp", "local"])
+def test_gp_is_exact(method):
+    """The ELBO equals log p(y), and the predictive mean is exact, also with repeated rows.
+
+    So is `local` of one layer and few rows.
+    """
     data = few("diabetes", 30)
     y = np.repeat(data.y, 2) + 30 * np.random.default_rng(0).standard_normal(60)
     data = dataclasses.replace(data, x=np.repeat(data.x, 2, axis=0), y=y)
-    comparison = dgp_ppl.compare(data, ["gp"], splits=1, **(TINY | {"steps": 100}))
-    run = comparison.fits["gp"]
+    comparison = dgp_ppl.compare(data, [method], splits=1, depth=1, **(TINY | {"steps": 100}))
+    run = comparison.fits[method]
     params = {n: np.asarray(a, np.float64) for n, a in run.fitted.result.params.items()}
     x, y, x_test = (
         np.asarray(a, np.float64)
@@ -75,8 +79,11 @@ def test_gp_is_exact():
     )  # fmt: skip
 
     def kernel(a, b):
-        square = (((a[:, None] - b) / params["l1.lengthscale"]) ** 2).sum(axis=-1)
-        return params["l1.variance"] * np.exp(-0.5 * square)
+        square = lambda scale: (((a[:, None] - b) / scale) ** 2).sum(axis=-1)  # noqa: E731
+        smooth = params["l1.variance"] * np.exp(-0.5 * square(params["l1.lengthscale"]))
+        if method == "gp":
+            return smooth
+        return smooth + params["g.variance"] * np.exp(-np.sqrt(square(params["g.lengthscale"])))
 
     K = kernel(x, x) + params["noise"] ** 2 * np.eye(len(x))
     evidence = -0.5 * (y @ np.linalg.solve(K, y) + np.linalg.slogdet(2 * np.pi * K)[1])
@@ -86,7 +93,7 @@ def test_gp_is_exact():
 
 
 def test_too_many_rows_are_one_row_of_the_table(monkeypatch):
-    monkeypatch.setattr("dgp_ppl.comparison.methods._baselines._EXACT_ROWS", 20)
+    monkeypatch.setattr("dgp_ppl.comparison.methods._baselines.EXACT_ROWS", 20)
     comparison = dgp_ppl.compare(few("diabetes", 40), ["gp", "linear"], splits=1, **TINY)
     assert "36 training rows, wanted at most 20" in comparison.splits[0]["error"]
     assert "error" not in comparison.splits[1]
