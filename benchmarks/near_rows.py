@@ -7,7 +7,7 @@ Natural gradients from one start, 100 inducing inputs, minibatches of 1,000 rows
 and log density in the units of the data, of all held-out rows and of those that are no training
 rows, the share of held-out targets in 90 % intervals, and CPU seconds of the fit; with near rows
 also those after `tune_local`, ``tuned``. One layer is also fitted with g over all rows, ``near`` is
-``"exact"``, to sets of at most 2,000. A run goes on where its file ends. Keep it on one core
+``"exact"``, to sets of at most 1,000. A run goes on where its file ends. Keep it on one core
 (`taskset -c 0`).
 """
 
@@ -29,7 +29,7 @@ from dgp_ppl.comparison import versions
 from dgp_ppl.sklearn import DeepGPRegressor
 from dgp_ppl.standardize import Standardizer
 
-_EXACT_ROWS = 2000  # up to which the method `local` of one layer is exact
+_EXACT_ROWS = 1000  # up to which the method `local` of one layer is exact
 
 
 def scores(x: Any, y: Any, new: Any, y_new: Any, steps: int, depth: int, near: Any) -> Any:

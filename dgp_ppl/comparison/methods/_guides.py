@@ -18,7 +18,7 @@ from dgp_ppl._typing import Params, PRNGKey
 from dgp_ppl.comparison._builders import Built, build, kernel_maker
 from dgp_ppl.comparison._kernels import LocalKernel
 from dgp_ppl.comparison._method import METHODS, Fitted, Task, register
-from dgp_ppl.comparison.methods._sparse import EXACT_ROWS, fit_exact
+from dgp_ppl.comparison.methods._sparse import fit_exact
 from dgp_ppl.core import NearRows
 from dgp_ppl.inference import (
     Decoupled,
@@ -42,7 +42,7 @@ _EVALUATION_DRAWS = 20
 _NOISY_EVALUATION_DRAWS = 100  # for guides whose draws of hidden layers make the ELBO noisy
 _SHORTER = 0.25  # lengthscales of the second start, relative to the first
 _STEPS = 3000  # of natural gradients
-_FEW_ROWS = 1000  # of sets that one layer may fit better, whose fit of one layer takes seconds
+_FEW_ROWS = 1000  # of sets that one layer may fit better, or exactly, in seconds
 _DRAWS = 4  # of the log predictive density, at each step
 
 
@@ -136,12 +136,12 @@ def _best_depth(task: Task, deep: Fitted) -> Fitted:
 def _local(task: Task) -> Fitted:
     """Fit a deep GP beside a rough process of near rows; see `dgp_ppl.local`.
 
-    With ``depth=1`` and at most 2,000 rows it is the exact GP of both, in which g knows all rows.
+    With ``depth=1`` and at most 1,000 rows it is the exact GP of both, in which g knows all rows.
     """
     setting = task.setting
     if (setting.model, setting.likelihood in (None, "gaussian")) != ("deep_gp", True):
         raise UnsuitableError("local needs the model deep_gp and the likelihood gaussian")
-    if setting.depth == 1 and task.num_data <= EXACT_ROWS:
+    if setting.depth == 1 and task.num_data <= _FEW_ROWS:
         return fit_exact(task, LocalKernel(kernel_maker(task)))
     task_model, task_fit = task.split()
     built = build(task_model)

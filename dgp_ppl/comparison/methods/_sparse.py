@@ -20,9 +20,7 @@ from dgp_ppl.inference.programs._rows import padded_size
 from dgp_ppl.linalg._precision import double
 from dgp_ppl.models import KernelMaker
 
-__all__ = ["EXACT_ROWS", "fit_collapsed", "fit_exact"]
-
-EXACT_ROWS = 2000  # a step of the exact GP costs N^3
+__all__ = ["fit_collapsed", "fit_exact"]
 
 # What fits start from.
 _NOISE = (0.3, 0.01)  # of standardised targets
@@ -72,7 +70,7 @@ def collapsed(
 
 
 def fit_exact(task: Task, kernel: KernelMaker) -> Fitted:
-    """Fit the exact GP of a kernel, of at most `EXACT_ROWS` rows."""
+    """Fit the exact GP of a kernel, a step of which costs N^3."""
     x, y, counts = with_spare_rows(task, padded_size(task.num_data))
     kwargs = {"depth": 1, "kernel": kernel, "priors": False, "counts": counts}
     result = from_starts(task, models.exact, x, y, **kwargs)

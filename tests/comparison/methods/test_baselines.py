@@ -93,7 +93,7 @@ def test_gp_is_exact(method):
 
 
 def test_too_many_rows_are_one_row_of_the_table(monkeypatch):
-    monkeypatch.setattr("dgp_ppl.comparison.methods._baselines.EXACT_ROWS", 20)
+    monkeypatch.setattr("dgp_ppl.comparison.methods._baselines._EXACT_ROWS", 20)
     comparison = dgp_ppl.compare(few("diabetes", 40), ["gp", "linear"], splits=1, **TINY)
     assert "36 training rows, wanted at most 20" in comparison.splits[0]["error"]
     assert "error" not in comparison.splits[1]
