@@ -27,32 +27,42 @@ _BY_PLACE = ("dynamic_slice", "gather", "iota", "random_bits", "slice")  # rows 
 
 
 def is_row_wise(
-    trace: Callable[[int], ClosedJaxpr], few: int, many: int, *, by_place: bool = False
+    trace: Callable[[int], ClosedJaxpr],
+    few: int,
+    many: int,
+    *,
+    by_place: bool = False,
+    may_mix: bool = False,
 ) -> bool:
     """Return whether a program treats each row alone, by its traces with few and with many rows.
 
-    With `by_place` it may know the places of rows.
+    With `by_place` it may know the places of rows, and with `may_mix` other rows.
 
     No other axis may be as long as the many. The library's own steps are row-wise. Of all other
-    steps none may lose the axis of rows or run along it. They have to be the same in both traces,
-    with the same numbers. So a branch on the number of rows is seen, unless it leads back.
+    steps none may lose the axis of rows or run along it. All have to be the same in both traces,
+    with the same numbers. So a branch on the number of rows is seen, unless it leads back, and a
+    number made from it, also where it is an argument of the library's.
     """
     less, more = trace(few), trace(many)
-    if any(_mixes(eqn, many, by_place or at_plate) for eqn, at_plate in _foreign(more)):
+    foreign = [(eqn, home) for eqn, home in _steps(more) if not home.startswith(_OURS)]
+    at_plate = lambda home: home.startswith(f"{_SITE}/numpyro/")  # noqa: E731
+    if not may_mix and any(_mixes(e, many, by_place or at_plate(home)) for e, home in foreign):
         return False
-    steps = [[v for e, _ in _foreign(found) for v in _step(e)] for found in (less, more)]
+    steps = [
+        # The library's programs may take the smaller of two sets, so their own steps can differ.
+        [v for e, home in _steps(found) for v in _step(e, inner=not home.startswith(_OURS))]
+        for found in (less, more)
+    ]
     if steps[0] != steps[1] or len(less.consts) != len(more.consts):
         return False
     return all(_fits(a, b, by_place) for a, b in zip(less.consts, more.consts, strict=True))
 
 
-def _foreign(found: ClosedJaxpr) -> Iterator[tuple[Any, bool]]:
-    """Yield the steps that the library did not make, and whether NumPyro did, as in its plates."""
+def _steps(found: ClosedJaxpr) -> Iterator[tuple[Any, str]]:
+    """Yield steps, and the file that made each."""
     for eqn in found.jaxpr.eqns:
         frames = eqn.source_info.traceback.frames if eqn.source_info.traceback else []
-        home = next((f.file_name for f in frames if not f.file_name.startswith(_TOOLS)), "")
-        if not home.startswith(_OURS):
-            yield eqn, home.startswith(f"{_SITE}/numpyro/")
+        yield eqn, next((f.file_name for f in frames if not f.file_name.startswith(_TOOLS)), "")
 
 
 def _inner(eqn: Any) -> list[Any]:
@@ -86,11 +96,11 @@ def _mixes(eqn: Any, size: int, by_place: bool) -> bool:
     return bool(before and (lost or along)) or any(_mixes(e, size, by_place) for e in _inner(eqn))
 
 
-def _step(eqn: Any) -> list[Any]:
+def _step(eqn: Any, inner: bool = True) -> list[Any]:
     """Return the name of a step and the numbers in it, and those of the programs in it."""
     values = [v.val for v in eqn.invars if hasattr(v, "val")]
     own = [repr(np.asarray(v).tolist()) for v in values if np.ndim(v) == 0]  # NaN equals itself
-    return [eqn.primitive.name, *own] + [v for e in _inner(eqn) for v in _step(e)]
+    return [eqn.primitive.name, *own] + [v for e in _inner(eqn) * inner for v in _step(e)]
 
 
 def _fits(a: Any, b: Any, by_place: bool) -> bool:

@@ -170,6 +170,17 @@ def arrays_with_rows(caller: str, model: Model, call: Call) -> tuple[CallArrays,
     return treedef.unflatten([i in rows for i in range(len(leaves))]), most
 
 
+def rows_of_minibatch(model: Model, call: Call) -> CallArrays | None:
+    """Return which arrays have a row for each of x; None if `minibatch` does not take x."""
+    partition, data = Partition.split(model, call)
+    shapes = _Shapes.of(data, len(call.args[0]))
+    if 0 not in _taken(partition, shapes)[0]:
+        return None
+    leaves, treedef = jax.tree.flatten(data)
+    rows = _with_rows(partition, shapes)[0]
+    return treedef.unflatten([i in rows for i in range(len(leaves))])
+
+
 @lru_cache(maxsize=64)
 def _can_pad(partition: Partition, shapes: _Shapes, taken: _Numbers) -> bool:
     """Return whether model and guide use these arrays in `minibatch` alone, and skip padding."""
@@ -189,12 +200,14 @@ def _can_pad(partition: Partition, shapes: _Shapes, taken: _Numbers) -> bool:
 @lru_cache(maxsize=64)
 def _is_row_wise(
     partition: Partition, shapes: _Shapes, taken: _Numbers, rows: _Numbers, most: float, many: int,
-    by_place: bool,
+    by_place: bool, may_mix: bool = False,
 ) -> bool:  # fmt: skip
     """Return whether a model, whose minibatches have all of these rows, treats each alone.
 
-    It is traced with so `many` rows, or as many as fit in a minibatch, and with few.
+    It is traced with so `many` rows, or as many as fit in a minibatch, and with few. With `may_mix`
+    its rows may depend on each other, but not on their number, and are more than in a minibatch.
     """
+    # No axis of something else may be taken for that of rows.
     others = {shapes.size, *(n for _, shape, _ in shapes.leaves for n in shape)}
 
     def undrawn(site: dict[str, Any]) -> jax.Array | None:
@@ -228,12 +241,31 @@ def _is_row_wise(
             return jax.make_jaxpr(log_densities)(shapes.treedef.unflatten(arrays))
 
     try:
-        largest = int(min(many, most - 1))
-        few = next(n for n in range(2, largest) if n not in others)
+        least, largest = (int(most) + 1, many) if may_mix else (2, int(min(many, most - 1)))
+        few = next(n for n in range(least, largest) if n not in others)
         many = next(n for n in range(largest, few, -1) if n not in others)
-        return is_row_wise(trace, few, many, by_place=by_place)
+        return is_row_wise(trace, few, many, by_place=by_place, may_mix=may_mix)
     except Exception:  # whatever a model raises
         return False
+
+
+def _bears_padding(partition: Partition, shapes: _Shapes) -> bool:
+    """Return whether what a model computes for its rows is the same beside rows of padding."""
+    taken, sizes = _taken(partition, shapes)
+    most = min(sizes, default=math.inf)
+    in_minibatches = most < shapes.size  # which have no padding
+    return _is_row_wise(partition, shapes, taken, taken, most, shapes.many, True, in_minibatches)
+
+
+def check_rows_alone(caller: str, model: Model, call: Call, guide: Any) -> None:
+    """Raise a ValueError if rows of padding would change what a model computes for the others."""
+    partition, data = Partition.split(model, call, guide)
+    if not _bears_padding(partition, _Shapes.of(data, len(call.inputs))):
+        raise ValueError(
+            f"{caller}: num_rows is given, and what the model computes for a row depends on other "
+            "rows or on their number, also of padding, wanted rows apart within "
+            "dgp_ppl.minibatch; call fit for each data set"
+        )
 
 
 def padded_size(num: int) -> int:
@@ -262,9 +294,7 @@ def split_padded(
     share = min(1.0, min(batch_sizes, default=math.inf) / max(1, len(x)))
     if not pad or not taken or not _can_pad(partition, shapes, taken):
         return partition, data, share
-    # Smaller minibatches have no padding.
-    most = min(batch_sizes, default=math.inf)
-    if share == 1 and not _is_row_wise(partition, shapes, taken, taken, most, shapes.many, True):
+    if not _bears_padding(partition, shapes):
         return partition, data, share
     # All rows stay all rows.
     size = min([padded_size(len(x)), *(b for b in batch_sizes if b >= len(x))])

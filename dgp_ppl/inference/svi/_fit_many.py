@@ -19,6 +19,7 @@ from dgp_ppl._errors import Interrupted
 from dgp_ppl._partition import Call, Partition, call_signature
 from dgp_ppl._typing import Model, PRNGKey
 from dgp_ppl.inference.programs._data import check_data, check_padding
+from dgp_ppl.inference.programs._rows import check_rows_alone
 from dgp_ppl.inference.svi._choice import bound_losses, first_states, train
 from dgp_ppl.inference.svi._loop import many_fits
 from dgp_ppl.inference.svi._result import FitResult, FitResults
@@ -148,6 +149,7 @@ def _run(
     if num_rows is not None:
         num_data = _checked_num_rows(caller, num_rows, num, problem.num_data)
         check_padding(caller, model, part(0))
+        check_rows_alone(caller, model, part(0), guide)
         axes = [*axes[: len(jax.tree.leaves(data[:3]))], True]
         data = data._replace(num_rows=jnp.asarray(num_data))
     loop = many_fits(problem.loop, tuple(axes), num)

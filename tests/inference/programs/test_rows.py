@@ -170,14 +170,14 @@ def less_mean(x):
     return x - x.mean(0)
 
 
-def is_padded(change, scale=lambda x: 0.1):
-    """Return whether `fit` pads the rows of a model with this change of inputs and noise."""
+def is_padded(change, scale=lambda x: 0.1, length=lambda x: 1.0, factor=lambda x: 1.0, batch=None):
+    """Return whether `fit` pads the rows of a model with this change of inputs, noise or f."""
 
     def model(x, y=None, *, z):
-        f = layer(z)
+        f = dgp.gp("f", dgp.kernels.SquaredExponential(1.0, length(x)), z)
         noise = numpyro.sample("noise", dist.LogNormal(0.0, scale(x)))
-        with dgp.minibatch(x, y) as (x, y):
-            mean = f(change(x)) + 0.1 * jnp.tanh(x[:, 0])
+        with dgp.minibatch(x, y, batch_size=batch) as (x, y):
+            mean = f(change(x)) * factor(x) + 0.1 * jnp.tanh(x[:, 0])
             numpyro.sample("y", dgp.observe(mean, lambda f: dist.StudentT(3.0, f, noise)), obs=y)
 
     guide = dgp.MeanField(model)
@@ -201,9 +201,13 @@ def test_models_whose_rows_depend_on_each_other_are_not_padded():
         lambda x: jax.lax.pad(x, 0.0, ((1, -1, 0), (0, 0, 0))),
     )  # fmt: skip
     assert [is_padded(change) for change in changes] == [False] * len(changes)
-    assert not is_padded(lambda x: x, lambda x: 1 / x.shape[0])
+    one = lambda x: 1 / x.shape[0]  # noqa: E731
+    for also in ({"scale": one}, {"length": one}, {"factor": one}):
+        for batch in (None, 4):  # numbers that only the library's steps take
+            assert not is_padded(lambda x: x, batch=batch, **also)
     rowwise = lambda x: jnp.stack([jnp.sin(x[:, 0]), x.sum(-1)]).T[:, :1]  # noqa: E731
     assert is_padded(lambda x: x)
+    assert is_padded(lambda x: x, batch=4)
     assert is_padded(rowwise)
     assert is_padded(lambda x: jnp.cumsum(jnp.sort(x, axis=-1), axis=1))
     assert is_padded(lambda x: x.at[:, 0].set(0.0) + x)

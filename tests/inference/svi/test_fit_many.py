@@ -220,6 +220,13 @@ def with_a_site_of_its_own(x, y, *, z):
     numpyro.sample("other", dist.Normal(0.0, 1.0), obs=jnp.sum(jnp.asarray(x)))
 
 
+def about_the_mean(x, y, *, z):
+    f = dgp.gp("l1", dgp.kernels.SquaredExponential(1.0, 1.0), z)
+    with dgp.minibatch(x, y) as (x, y):
+        mean = f(x - jnp.mean(x))
+        numpyro.sample("y", dgp.observe(mean, lambda f: dist.Normal(f, 0.1)), obs=y)
+
+
 def test_faults_of_padding_are_named():
     """Wrong numbers of rows, and models in whose density padding would count."""
     x, y = padded_data()
@@ -232,6 +239,7 @@ def test_faults_of_padding_are_named():
         (observed_before_its_plate, SIZES, "site 'y' does not leave padding out"),
         (in_two_plates, SIZES, "in the plates data, other"),
         (with_a_site_of_its_own, SIZES, "site 'other' does not leave padding out"),
+        (about_the_mean, SIZES, "depends on other rows or on their number"),
         (gplvm, SIZES, "a latent value of each row, which a fit to padded data"),
     )
     for model, num_rows, words in cases:
