@@ -11,7 +11,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro.distributions as dist
 from jax import lax, random
 from jaxtyping import Array
 from numpyro import handlers
@@ -19,10 +18,12 @@ from numpyro import handlers
 from dgp_ppl._partition import Call, CallArrays, Partition, compiled
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core._minibatch import whole_plates
+from dgp_ppl.inference.programs._data import seen_where
+from dgp_ppl.inference.programs._rows import rows_of_minibatch
 from dgp_ppl.inferencedata._draws import Draws, SetDraws
 from dgp_ppl.inferencedata._loo_bias import LooBias, PassSums, loo_bias
 from dgp_ppl.inferencedata._sites import ModelSites
-from dgp_ppl.likelihoods import Observed, log_density
+from dgp_ppl.likelihoods import log_density
 from dgp_ppl.likelihoods._survival import density_test
 from dgp_ppl.linalg._precision import in_precision_of_argument
 
@@ -140,44 +141,51 @@ class PointwiseEvaluator:
             default = max(1, min(_MAX_NUMBERS // num, _MAX_ROWS // block))
             self._size = min(total, self._max_size or default)
         size = self._size
-        with_kwargs = None if total is None else self._divisible(call, sites, total, size)
-        if total is None or with_kwargs is None:
+        by_row = None if total in (None, size) else self._divisible(call, sites, total, size)
+        if total is None or (by_row is None and size != total):
             yield slice(0, None), 0, call
             return
         for start in range(0, total, size):
             stop = min(start + size, total)
-            chunk = self._chunk(call, total, start, size, with_kwargs)
+            chunk = call if by_row is None else _chunk(call, by_row, start, size)
             yield slice(start, stop), size - (stop - start), chunk
 
-    def _chunk(self, call: Call, total: int, start: int, size: int, with_kwargs: bool) -> Call:
-        """Return the arguments at some rows; `with_kwargs` divides keyword arguments too."""
-
-        def rows(a: Any) -> Any:
-            if not isinstance(a, jax.Array | np.ndarray) or a.shape[:1] != (total,):
-                return a
-            part = a[start : start + size]
-            return _pad(np.asarray(part), size - len(part), 0)
-
-        kwargs = {n: rows(a) for n, a in call.kwargs.items()} if with_kwargs else call.kwargs
-        return Call(tuple(map(rows, call.args)), kwargs)
-
-    def _divisible(self, call: Call, sites: ModelSites, total: int, size: int) -> bool | None:
-        """Return whether rows are in keyword arguments too; None if the model cannot be divided.
+    def _divisible(self, call: Call, sites: ModelSites, total: int, size: int) -> Call | None:
+        """Return which arguments have rows; None if the model cannot be divided.
 
         A model may close over its data, or build arrays for all rows. Tracing its shapes shows
         whether it accepts `size` rows.
         """
-        if size == total:
-            return False
-        for with_kwargs in (False, True):
-            chunk = self._chunk(call, total, 0, size, with_kwargs)
+
+        def is_long(a: Any) -> bool:
+            return isinstance(a, jax.Array | np.ndarray) and a.shape[:1] == (total,)
+
+        args, none = tuple(map(is_long, call.args)), dict.fromkeys(call.kwargs, False)
+        options = [Call(args, none), Call(args, {n: is_long(a) for n, a in call.kwargs.items()})]
+        if args and args[0] and (rows := rows_of_minibatch(self.model, call)) is not None:
+            options = [Call(rows.args, rows.kwargs)]  # others may be as long as x by chance
+        for by_row in options:
+            chunk = _chunk(call, by_row, 0, size)
             try:
                 found = ModelSites.from_model(self.model, chunk, sites.data_dims)
             except Exception:  # such a model may raise anything
                 continue
             if found.num_rows == size:
-                return with_kwargs
+                return by_row
         return None
+
+
+def _chunk(call: Call, by_row: Call, start: int, size: int) -> Call:
+    """Return the arguments at some rows, which those have that `by_row` says."""
+
+    def rows(a: Any, has_rows: Any) -> Any:
+        if has_rows is not True:
+            return a
+        part = a[start : start + size]
+        return _pad(np.asarray(part), size - len(part), 0)
+
+    kwargs = {n: rows(a, by_row.kwargs[n]) for n, a in call.kwargs.items()}
+    return Call(tuple(map(rows, call.args, by_row.args)), kwargs)
 
 
 def _pad(a: np.ndarray, count: int, axis: int) -> np.ndarray:
@@ -273,12 +281,7 @@ def _about_value(site: Any) -> tuple[Array | None, Array, Array, Array]:
     fn, value = site["fn"], site["value"] if site["is_observed"] else None
     test = density_test(fn)
     dense = True if test is None or value is None else test(value)
-    base = fn.base_dist if isinstance(fn, dist.Independent) else fn
-    mask = fn.obs_mask if isinstance(fn, Observed) else getattr(fn, "_mask", None)
-    entry_mask = getattr(base, "_mask", None) if mask is None else None
-    seen = jnp.asarray(True if mask is None else mask)
-    if entry_mask is not None and len(fn.event_shape):
-        seen = jnp.broadcast_to(entry_mask, fn.shape())
+    seen = seen_where(fn)
     # A mask of an `observe`, or one inside `.to_event`, may mask entries. Others mask rows.
     shape = seen.shape if seen.ndim > len(fn.batch_shape) else fn.batch_shape
     factor = jnp.asarray(1.0 if site["scale"] is None else site["scale"])

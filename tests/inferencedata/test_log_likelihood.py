@@ -9,6 +9,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from jax import random
+from numpyro import handlers
 from scipy import stats
 from support import tiny
 from support.objectives import NOISE
@@ -30,13 +31,38 @@ def test_chunks_compile_once():
             numpyro.sample("y", dist.Normal(w * x[:, 0], 0.3), obs=y)
 
     def traces(size):
+        before = calls[size]
         dgp.to_inferencedata(
             KEY, counted, None, {}, jnp.asarray(X), jnp.asarray(Y), chunk_size=size,
             posterior_samples={"w": np.zeros(4)}, num_prior_samples=0,
         )  # fmt: skip
-        return calls[size]
+        return calls[size] - before
 
     assert traces(2) == traces(8)
+
+
+def test_chunks_have_the_rows_of_minibatch_and_all_masks_count():
+    """An array that is as long as x by chance stays whole."""
+
+    def centred(x, y, seen, keep, centres):
+        f = dgp.gp("f", kernels.SquaredExponential(1.0, 1.0), X[::5])
+        with dgp.minibatch(x, y, seen, keep) as (x, y, seen, keep), handlers.mask(mask=keep):
+            trend = f(x) + jnp.exp(-((x[:, :1] - centres[:, 0]) ** 2)).sum(axis=1)
+            numpyro.sample("y", dgp.observe(trend, lambda f: dist.Normal(f, 0.3), mask=seen), obs=y)
+
+    seen, keep = (np.arange(23) % n > 0 for n in (4, 5))
+    given = X, Y, seen, keep, X[::-1]
+    draws = {"f.v": np.random.default_rng(0).normal(size=(3, 5, 1))}
+    trees = [
+        dgp.to_inferencedata(
+            KEY, centred, None, {}, *given, posterior_samples=draws, num_prior_samples=0,
+            chunk_size=size,
+        )
+        for size in (None, 8)
+    ]  # fmt: skip
+    whole, parts = (tree["log_likelihood"] for tree in trees)
+    assert whole["y.seen"].values.tolist() == np.flatnonzero(seen & keep).tolist()
+    np.testing.assert_allclose(parts["y"], whole["y"], rtol=1e-5)
 
 
 def test_hidden_noise_is_integrated_out_by_the_mean_of_p():

@@ -125,7 +125,7 @@ def _impossible(trace: Sites, names: tuple[str, ...]) -> dict[str, Any]:
 
 def _values(trace: Sites, _: tuple[str, ...]) -> dict[str, Any]:
     """Return what all sites observe, and where it counts."""
-    return {n: (s["value"], _seen(s["fn"])) for n, s in _observed(trace).items()}
+    return {n: (s["value"], seen_where(s["fn"])) for n, s in _observed(trace).items()}
 
 
 def _part_of(part: Any, names: tuple[str, ...], made_from: Partition, arrays: CallArrays) -> Any:
@@ -257,7 +257,7 @@ def _check_values(
     if is_traced(_masks(fn)):  # by the survey, which has ended
         return False
     y = np.asarray(value)
-    seen = _over(_seen(fn), y)
+    seen = _over(seen_where(fn), y)
     if y.dtype.kind == "f" and (bad := np.isnan(y) & seen).any():
         raise DataError(f"{caller}: {what} is NaN in {bad_rows(bad, numbers)}: {_REMEDY}")
     support = _entry_support(fn)
@@ -300,20 +300,21 @@ def _on_device(call: Call) -> Call:
     return Call(*jax.tree.map(on_device, (call.args, call.kwargs)))
 
 
-def _masks(fn: Any) -> list[Any]:
-    """Return the masks of a site's values, of entries before those of rows."""
+def _masks(fn: Any) -> list[tuple[Any, tuple[int, ...]]]:
+    """Return the masks of a site's values with their shapes, of entries before those of rows."""
     if isinstance(fn, Observed):
-        return [] if fn.obs_mask is None else [fn.obs_mask]
+        return [] if fn.obs_mask is None else [(fn.obs_mask, fn.obs_mask.shape)]
     if isinstance(fn, dist.MaskedDistribution):
-        return [*_masks(fn.base_dist), fn._mask]
+        return [*_masks(fn.base_dist), (fn._mask, fn.batch_shape)]
     wrapped = isinstance(fn, dist.Independent | dist.ExpandedDistribution)
     return _masks(fn.base_dist) if wrapped else []
 
 
-def _seen(fn: Any) -> Array:
+def seen_where(fn: Any) -> Array:
     """Return where a site's values count: a mask of rows or of entries, or True."""
     seen = jnp.asarray(True)
-    for mask in map(jnp.asarray, _masks(fn)):
+    for given, shape in _masks(fn):
+        mask = jnp.broadcast_to(given, shape)
         seen = seen & mask.reshape(mask.shape + (1,) * (seen.ndim - mask.ndim))
     return seen
 
