@@ -95,7 +95,8 @@ UCI_FIRST: dict[str, Row] = {
     "sghmc": ("sghmc", {}),
     "dsvi, Student t": ("dsvi", {"likelihood": "student_t"}),
     "dspp, Student t": ("dspp", {"likelihood": "student_t"}),
-    "dsvi L3": ("dsvi", {"depth": 3}),
+    "dsvi L3": ("dsvi_deep", {"depth": 3}),
+    "dsvi L3, one start": ("dsvi", {"depth": 3}),
     "dsvi, 4 restarts": ("dsvi", {"restarts": 4}),
 }
 # What may reach the targets of `verdicts.py`, on the sets where the defaults do not: the predictive
@@ -149,8 +150,8 @@ UCI_SECOND: dict[str, Row] = {
         )
     },
     **{f"diff_gp, T = {t}": (f"dsvi_flow_{t}", {"model": "diff_gp"}) for t in range(1, 6)},
-    "dsvi L4": ("dsvi", {"depth": 4}),
-    "dsvi L5": ("dsvi", {"depth": 5}),
+    "dsvi L4": ("dsvi_deep", {"depth": 4}),
+    "dsvi L5": ("dsvi_deep", {"depth": 5}),
     "sgpr, M = 500": ("sgpr", {"inducing": 500}),
     "dsvi, heteroscedastic": ("dsvi", {"likelihood": "heteroscedastic"}),
     "dspp, heteroscedastic": ("dspp", {"likelihood": "heteroscedastic"}),

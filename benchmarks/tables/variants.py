@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 
-from dgp_ppl import kernels, models
+from dgp_ppl import initialize, kernels, models
 from dgp_ppl.comparison import Fitted, Task, build, register
 from dgp_ppl.inference import Decoupled, LayerGuide, MeanField, PredictiveELBO, evaluate, fit
 
@@ -25,6 +25,7 @@ def fit_variant(
     model: Any = None,
     loss: Any = None,
     own_z: bool = False,
+    two_starts: bool = False,
     mean_inducing: int | None = None,
     guide_options: dict[str, Any] | None = None,
     model_options: dict[str, Any] | None = None,
@@ -37,6 +38,7 @@ def fit_variant(
         model: a model that takes the arguments of the task's; None for the task's own.
         loss: the objective; None for the ELBO.
         own_z: whether every output of a hidden layer has its own inducing inputs.
+        two_starts: whether to try a quarter of the initial lengthscales, too, as dsvi does.
         mean_inducing: number of inducing inputs of the mean, of a `Decoupled` guide; None for a
             `MeanField`.
         guide_options: options of the guide.
@@ -60,6 +62,11 @@ def fit_variant(
     else:
         for_mean = build(task_model.with_setting(inducing=mean_inducing))
         guide = Decoupled(model, z_mean=for_mean.inducing, **(guide_options or {}))
+    if two_starts:
+        shorter = initialize.shorter_lengthscales(
+            model, built.inducing[0][:1], factor=0.25, **kwargs
+        )
+        options["start"] = [{}, shorter]
     result = fit(
         key_fit, model, guide, task.x, task.y, loss=loss, steps=setting.steps,
         batch_size=setting.batch, learning_rate=setting.learning_rate, progress=task.progress,
@@ -185,13 +192,17 @@ VARIANTS: dict[str, dict[str, Any]] = {
     },
     "decoupled_500": {"mean_inducing": 500},
     "dsvi_one_start": {},
+    "dsvi_deep": {"two_starts": True},
     "dsvi_shared_kernel": {"model_options": {"share_kernel": True}},
     "dsvi_1_shared_kernel": {"model_options": {"kernel": _ONE, "share_kernel": True}},
 }
 """Options of `fit_variant` by the name of the method."""
 
+_NATURAL = ("dsvi_deep", *(name for name in VARIANTS if "flow" in name))
 for _name, _options in VARIANTS.items():
-    register(_name)(partial(fit_variant, **_options))
+    # As many steps as `compare` gives dsvi, in the rows that came after natural gradients.
+    steps = 3000 if _name in _NATURAL else 6000
+    register(_name, steps=steps)(partial(fit_variant, **_options))
 
 
 @register("dspp_one_start")
