@@ -4,24 +4,19 @@
 
 Writes three files:
 
-- docs/tables.md: the papers' tables with ours beside them;
+- docs/tables.md: the papers' tables with ours beside them, which `papers.py` makes;
 - benchmarks/tables/notebook.csv: the means of every row of the plan, measured or not;
 - benchmarks/tables/appendix.md: what the rows of the notebook say of defaults and variants.
-
-papers.csv holds the papers' numbers. Regression: means and standard errors over 20 random splits of
-90 % (Hegde et al. 2019, tables 1 and 2; its rows DGP, SGP, BNN and Linear are from Salimbeni &
-Deisenroth 2017). Classes: Xu et al. 2024, tables 1 and 2, without errors; its HIGGS has 11 million
-rows.
 """
 
 import csv
 import io
 import math
-import textwrap
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
+from papers import page
 from plan import (
     CHANGES,
     DEFAULTS,
@@ -35,86 +30,20 @@ from plan import (
     UCI_SECOND,
     UCI_TARGETS,
 )
-from summary import Records, load, mean, number
-from verdicts import (
-    IMAGE_METHODS,
-    METRICS,
-    against,
-    agreement,
-    by_set,
-    conditions,
-    floor,
-    images,
-    never_worse,
-    published,
-    targets,
-)
+from summary import Records, load, mean
+from verdicts import against, agreement, by_set, conditions, never_worse, targets
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "tables.md"
 NOTEBOOK = HERE / "notebook.csv"
 APPENDIX = HERE / "appendix.md"
 SETS = SMALL + LARGE
-FIVE = ("sgpr", "dsvi", "dspp", "global_inducing", "sghmc")  # all sets have records of these
-PAPERS = (("SGP M=100", "*SGP*"), ("DGP(DSVI) L=2 M=100", "*DGP, L = 2*"))
 PEERS = (("peers", "GPyTorch DGP L=2"),)
 ONE_START, QUARTER = "dsvi, one start", "dsvi, a quarter of the lengthscale"
 COLUMNS = (
     "rmse", "log_density", "crps", "coverage90", "elbo_per_datum", "accuracy", "auc", "log_loss",
     "rhat", "rhat_predictions", "seconds",
 )  # fmt: skip
-
-PAGE_TEXT = """# Tables
-
-The published tables of deep GPs, with our numbers beside them, from {fits} fits. The rows of all
-variants, with seconds and plans, are in `benchmarks/tables/notebook.csv`, and what they say in
-`benchmarks/tables/appendix.md`.
-
-## Regression
-
-Eight UCI sets, 90 % of the rows for training, the papers' splits. Means ± standard errors.
-Columns in italics are published;[^papers] the best of our five methods is bold. Methods have two
-layers, except `sgpr`, which has one; M = 100, 6,000 steps.
-
-Log density of held-out rows, in nats:
-
-{log_density}
-
-RMSE:
-
-{rmse}
-
-The methods have different numbers of splits.[^splits] So compare them on the splits that they
-share. Here are their gains over `dsvi` with one start (medians over sets; time as a multiple):
-
-{gains}
-
-{verdict}
-
-## Classes
-
-Accuracy on 10,000 images: three layers, 20,000 steps, M = 100. Published: Xu et al. (2024).
-
-{classes}
-
-## What is missing
-
-{missing}
-
-[^papers]: SGP and DGP with two layers: Salimbeni & Deisenroth (2017), means over 20 splits. All
-    published numbers: `benchmarks/tables/papers.csv`.
-[^splits]: {splits}. `dsvi` and `dspp` choose between two starts.
-    {dates}, dgp_ppl {versions}.
-"""
-
-MISSING = """- Not run here: DGP with four and five layers, SGP with M = 500, DiffGP.
-- Not run: images with other posteriors than DSVI, and with four layers.
-- Not run: decoupled inducing inputs (Havasi et al. 2018, tables 4 and 5).
-- HIGGS: `dsvi` has an AUC of {higgs} on our 57,591 rows; the paper has 0.830 on 11 million.
-- Flights: ours are from New York in 2013, the paper's from the United States in 2008.
-- CIFAR-10: the paper's inputs are features of an unpublished network.
-- SUSY, Rectangles-Images, year, taxi, molecules: the full data are not at hand.
-- Frey faces (Xu et al. 2024, table 3): level, see [Results](results.md)."""
 
 APPENDIX_HEAD = """# Appendix: the laboratory's notebook
 
@@ -152,35 +81,6 @@ and 1 % of the rows repeat.
 """
 
 
-def compact(value: tuple[float, float] | None) -> str:
-    """Return a mean and its standard error as one word; the mean alone for a single split."""
-    if value is None:
-        return ""
-    shown, error = value
-    decimals = max(2, 1 - math.floor(math.log10(abs(shown)))) if abs(shown) < 0.1 else 2
-    if abs(shown) < 0.001:
-        return f"{shown:.1e}"
-    return f"{shown:.{decimals}f}" + ("" if math.isnan(error) else f"±{error:.{decimals}f}")
-
-
-def five_methods(found: Records, metric: str, papers: list[dict[str, str]]) -> list[str]:
-    """Return the table of a metric: a row for each set, published columns, then our five."""
-    heads = ["", *[head for _, head in PAPERS], *[f"`{m}`" for m in FIVE]]
-    lines = [_row(heads), "|---" * len(heads) + "|"]
-    _, sign = METRICS[metric]
-    for name in SETS:
-        theirs = {
-            p["method"]: p["mean"] for p in papers if (p["data"], p["metric"]) == (name, metric)
-        }
-        records = {m: found["uci", name, m] for m in FIVE}
-        values = {m: mean(r, metric) for m, r in records.items()}
-        measured = {m: sign * v[0] for m, v in values.items() if v is not None}
-        best = max(measured, key=lambda m: measured[m])
-        cells = [f"**{compact(v)}**" if m == best else compact(v) for m, v in values.items()]
-        lines.append(_row([name, *[theirs.get(p, "") for p, _ in PAPERS], *cells]))
-    return lines
-
-
 def differences(found: Records, table: str, rows: list[str], base: tuple[str, str]) -> list[str]:
     """Return lines that compare each row with a base row, on the splits that both have."""
     lines = ["| | sets where the bound is higher | log density is higher | RMSE is lower |",
@@ -204,27 +104,7 @@ def differences(found: Records, table: str, rows: list[str], base: tuple[str, st
                     wins[i] += np.mean(change) > 0
         if counts.any():
             cells = [f"{w} of {n}" if n else "" for w, n in zip(wins, counts, strict=True)]
-            lines.append(_row([label, *cells]))
-    return lines
-
-
-def accuracies(found: Records, papers: list[dict[str, str]]) -> list[str]:
-    """Return the accuracies of images, three layers: a published row for each set, then ours."""
-    lines = []
-    for name in ("mnist", "fashion_mnist"):
-        published = {
-            p["method"].removesuffix(" L=3"): p["mean"]
-            for p in papers
-            if p["data"] == name and p["method"].endswith(" L=3")
-        }
-        if not lines:
-            lines = [_row(["", *published]), "|---" * (len(published) + 1) + "|"]
-        ours = []
-        for method in published:
-            records = found.get(("images", name, f"{IMAGE_METHODS[method]} L3"), [])
-            value = mean(records, "accuracy")
-            ours.append("" if value is None else f"{value[0]:.4f}")
-        lines += [_row([f"*{name}*", *published.values()]), _row([f"{name}, ours", *ours])]
+            lines.append(f"| {' | '.join([label, *cells])} |")
     return lines
 
 
@@ -247,29 +127,9 @@ def notebook(found: Records) -> str:
     return file.getvalue()
 
 
-def page() -> str:
-    """Return the page of the documentation."""
-    found, records = load()
-    papers = _papers()
-    dates = sorted({r["date"] for r in records})
-    higgs = mean(found["higgs", "higgs_subset", "dsvi L2"], "auc")
-    return PAGE_TEXT.format(
-        fits=len(records),
-        log_density="\n".join(five_methods(found, "log_density", papers)),
-        rmse="\n".join(five_methods(found, "rmse", papers)),
-        gains="\n".join(_gains(found)),
-        verdict=textwrap.fill(_verdict(found, papers), 100),
-        classes="\n".join(accuracies(found, papers)),
-        missing=MISSING.format(higgs="" if higgs is None else number(higgs[0])),
-        splits=_splits(found), dates=f"{dates[0]} to {dates[-1]}",
-        versions=", ".join(sorted({r["versions"]["dgp_ppl"] for r in records})),
-    )  # fmt: skip
-
-
 def appendix() -> str:
     """Return the page on variants and defaults."""
     found, records = load()
-    papers = _papers()
     names = {f.name for f in FITS}
     base = ("hidden kernels", "own kernels")
     rows = [("uci", label) for label in (*UCI_FIRST, *UCI_TARGETS, *UCI_SECOND)]
@@ -327,67 +187,15 @@ def appendix() -> str:
         *targets(found),
         "\nWhat the defaults have to reach:\n",
         *conditions(found),
-        "\n" + never_worse(found) + "\n",
-        floor(found, papers) + "\n",
-        "Published numbers against our row of the same setting. Level is within two standard "
-        "errors; a single split of ours takes the paper's standard deviation over splits.\n",
-        *published(found, papers),
-        "\n## Classes\n",
-        "Level is within two standard errors of shares of 10,000 images:\n",
-        *images(found, papers, ("mnist", "fashion_mnist")),
+        "\n" + never_worse(found),
     ]  # fmt: skip
     return "\n".join(text) + "\n"
 
 
 def rendered() -> dict[Path, str]:
     """Return the text of each file that this program writes."""
-    return {PAGE: page(), APPENDIX: appendix(), NOTEBOOK: notebook(load()[0])}
-
-
-def _papers() -> list[dict[str, str]]:
-    with (HERE / "papers.csv").open() as file:
-        return list(csv.DictReader(file))
-
-
-def _gains(found: Records) -> list[str]:
-    """Return the table of `against` for the five methods, without sets and coverage."""
-    heads, _, *rows = against(found, [("uci", m) for m in FIVE], SETS, ONE_START)
-    cells = [line.strip("| ").split(" | ") for line in rows]
-    keep = (0, 2, 3, 4, 5, 7)
-    titles = ["", *[h.strip() for h in heads.strip("|").split("|")[1:]]]
-    table = [[row[i].replace(" of ", "/") for i in keep] for row in cells]
-    return [_row([titles[i] for i in keep]), "|---" * len(keep) + "|", *map(_row, table)]
-
-
-def _verdict(found: Records, papers: list[dict[str, str]]) -> str:
-    """Return how many published numbers of regression we beat, reach and miss."""
-    counts: Counter[str] = Counter()
-    missed = []
-    for line in published(found, papers)[2:]:
-        paper, _, beaten, level, worse, _ = line.strip("| ").split(" | ")
-        counts["beaten"] += int(beaten)
-        counts["level"] += int(level)
-        if worse != "0":
-            missed.append(f"{paper} ({worse})")
-    return (
-        f"Of the published numbers with a fit of ours in the same setting, {counts['beaten']} are "
-        f"beaten, {counts['level']} are level within two standard errors, and these are not "
-        f"reached: {', '.join(missed)}."
-    )
-
-
-def _splits(found: Records) -> str:
-    """Return the range of the numbers of splits of each of the five methods."""
-    parts = []
-    for m in FIVE:
-        counts = [len(found["uci", name, m]) for name in SETS]
-        low, high = min(counts), max(counts)
-        parts.append(f"`{m}` {low}" + (f" to {high}" if high > low else ""))
-    return ", ".join(parts)
-
-
-def _row(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    found, records = load()
+    return {PAGE: page(found, records), APPENDIX: appendix(), NOTEBOOK: notebook(found)}
 
 
 if __name__ == "__main__":

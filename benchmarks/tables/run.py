@@ -1,7 +1,9 @@
 """Fill the records of the tables, fit by fit; stop it at any time, and it goes on where it was.
 
+    DGP_PPL_DATA=... python benchmarks/tables/run.py --paper ddvi --row "DDVI L=3" --data mnist
     DGP_PPL_DATA=... python benchmarks/tables/run.py [--only REGEX ...] [--minutes 60] [--workers 2]
 
+The first fills a cell of a paper's table, or all cells of what is named: see papers.csv.
 Set JAX_COMPILATION_CACHE_DIR to a folder to compile each program once for all workers and runs.
 
 `plan.py` lists the fits, the most telling first. Each worker process has one core for itself: two
@@ -25,7 +27,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
 from typing import Any
 
-from plan import FITS, Fit
+from papers import cells
+from plan import FITS, Fit, cell_fits
 
 from dgp_ppl.comparison import local_workers
 
@@ -64,11 +67,29 @@ def measure(fit: Fit) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def todo(patterns: list[str]) -> Iterator[Fit]:
+def named(**wanted: str | None) -> list[Fit]:
+    """Return the fits of the cells with this paper, row and data; None stands for any.
+
+    Raises:
+        ValueError: if there is none, with what there is; or if none of the cells can be filled.
+    """
+    left = cells()
+    for column, value in wanted.items():
+        known = list(dict.fromkeys(c[column] for c in left))
+        left = [c for c in left if value in (None, c[column])]
+        if not left:
+            raise ValueError(f"there is no {column} {value!r}, wanted one of {', '.join(known)}")
+    fits = [f for c in left for f in cell_fits(c["paper"], c["row"], c["data"]) if not c["reason"]]
+    if not fits:
+        raise ValueError(f"no fit of ours: {left[0]['reason']}")
+    return fits
+
+
+def todo(patterns: list[str], fits: list[Fit]) -> Iterator[Fit]:
     """Iterate over the fits that have no record yet, fits of the first pattern first."""
     known = done()
     for pattern in patterns:
-        for fit in FITS:
+        for fit in fits:
             if fit.name not in known and fit.today() and re.search(pattern, fit.name):
                 known.add(fit.name)
                 yield fit
@@ -92,6 +113,8 @@ def write(record: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    for column in ("paper", "row", "data"):
+        parser.add_argument(f"--{column}", help=f"the {column} of cells in papers.csv")
     parser.add_argument(
         "--only",
         nargs="+",
@@ -104,7 +127,12 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=len(allowed))
     args = parser.parse_args()
     num = min(args.workers, len(allowed))
-    end, fits = time.monotonic() + 60 * args.minutes, todo(args.only)
+    wanted = {"paper": args.paper, "row": args.row, "data": args.data}
+    try:
+        chosen = named(**wanted) if any(wanted.values()) else FITS
+    except ValueError as error:
+        raise SystemExit(f"run.py: {error}") from None
+    end, fits = time.monotonic() + 60 * args.minutes, todo(args.only, chosen)
     os.sched_setaffinity(0, allowed[:num])  # a core for each worker, where JAX starts one thread
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends this process, and workers with it
     with local_workers(num) as pool:

@@ -1,20 +1,17 @@
-"""What the records say of the targets, and of every row of the papers."""
+"""What the records say of the targets, and of every row beside its base."""
 
 import math
 import statistics
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
 from summary import Records, mean, number
 
 __all__ = [
-    "against", "agreement", "by_set", "conditions", "floor", "images", "never_worse", "published",
-    "targets",
+    "against", "agreement", "by_set", "conditions", "never_worse", "targets",
 ]  # fmt: skip
 
 METRICS = {"rmse": ("RMSE", -1), "log_density": ("log density", 1)}  # the sign of better
-SPLITS = 20  # of the papers' standard errors
 LEAST_SPLITS = 5  # of rows that can reach a target
 
 # Means over splits that the best of our methods should reach.
@@ -50,23 +47,6 @@ WHY = {
     "is tens of predictive standard deviations away (outliers.json); without it -0.34, and "
     "-0.29 on the papers'",
 }
-
-# Our row with the setting of a paper's.
-COUNTERPARTS = {
-    "Linear": "linear",
-    "BNN-PBP L=2": "bnn",
-    "SGP M=100": "sgpr",
-    "SGP M=500": "sgpr, M = 500",
-    "DGP(DSVI) L=2 M=100": "dsvi",
-    "DGP(DSVI) L=3 M=100": "dsvi L3",
-    "DGP(DSVI) L=4 M=100": "dsvi L4",
-    "DGP(DSVI) L=5 M=100": "dsvi L5",
-    **{f"DiffGP T={t} M=100": f"diff_gp, T = {t}" for t in range(1, 6)},
-}
-
-
-IMAGE_METHODS = {"DSVI": "dsvi", "IPVI": "implicit", "SGHMC": "sghmc", "DDVI": "diffusion"}
-IMAGES_HELD_OUT = 10_000  # in both sets
 
 
 def targets(found: Records) -> list[str]:
@@ -246,109 +226,6 @@ def _both(
         ours = found.get((table, data, row), [])
         pairs += [(r, theirs[r["split"]]) for r in ours if r["split"] in theirs]
     return pairs
-
-
-def floor(found: Records, papers: list[dict[str, str]], row: str = "DGP(DSVI) L=2 M=100") -> str:
-    """Return in how many sets our counterpart of a row is better."""
-    ours = COUNTERPARTS[row]
-    parts = []
-    for metric, (name, sign) in METRICS.items():
-        gains = {}
-        for p in papers:
-            if (p["method"], p["metric"]) == (row, metric):
-                value = mean(found.get(("uci", p["data"], ours), []), metric)
-                if value is not None:
-                    gains[p["data"]] = sign * (value[0] - float(p["mean"]))
-        # Published numbers have two decimals, so an error of 0.00 can be beaten by nothing.
-        worse = [
-            f"{data} by {-gain:.3f}{_sparse_gps(found, papers, data, metric)}"
-            for data, gain in gains.items()
-            if gain < -0.005
-        ]
-        count = f"{len(gains) - len(worse)} of {len(gains)} by {name}"
-        parts.append(count + (f" (worse: {', '.join(worse)})" if worse else ""))
-    return (
-        f"Of the sets measured, `{ours}` is as good as the papers' {row} or better on "
-        f"{', and on '.join(parts)}."
-    )
-
-
-def _sparse_gps(found: Records, papers: list[dict[str, str]], data: str, metric: str) -> str:
-    """Return what one layer has on our splits and on the papers' 20."""
-    ours = mean(found.get(("uci", data, "sgpr"), []), metric)
-    key = (data, metric, "SGP M=100")
-    theirs = [p["mean"] for p in papers if (p["data"], p["metric"], p["method"]) == key]
-    if ours is None or not theirs:
-        return ""
-    return f", where one layer has {number(ours[0])} on our splits and {theirs[0]} on the papers'"
-
-
-def published(found: Records, papers: list[dict[str, str]]) -> list[str]:
-    """Return a Markdown table with the verdict on every published number of UCI regression."""
-    lines = [
-        "| paper's row | ours | beaten | level | not reached | not measured |",
-        "|---" * 6 + "|",
-    ]
-    for method, ours in COUNTERPARTS.items():
-        rows = [p for p in papers if p["method"] == method]
-        verdicts: dict[str, list[str]] = {}
-        for p in rows:
-            text = f"{p['data']} {METRICS[p['metric']][0]}"
-            verdicts.setdefault(_verdict(found, p, ours), []).append(text)
-        counts = Counter({v: len(names) for v, names in verdicts.items()})
-        worse = ", ".join(verdicts.get("not reached", [])) or "0"
-        lines.append(
-            f"| {method} | {ours} | {counts['beaten']} | {counts['level']} | {worse} | "
-            f"{counts['not measured']} |"
-        )
-    return lines
-
-
-def images(found: Records, papers: list[dict[str, str]], names: tuple[str, ...]) -> list[str]:
-    """Return a Markdown table with the verdict on every published accuracy of images."""
-    lines = ["| paper's row | ours | " + " | ".join(names) + " |", "|---" * (len(names) + 2) + "|"]
-    for method in dict.fromkeys(p["method"] for p in papers if p["data"] in names):
-        kind, depth = method.split(" L=")
-        ours = f"{IMAGE_METHODS[kind]} L{depth}"
-        cells = []
-        for name in names:
-            theirs = [
-                float(p["mean"]) for p in papers if (p["data"], p["method"]) == (name, method)
-            ]
-            value = mean(found.get(("images", name, ours), []), "accuracy")
-            if value is None or not theirs:
-                cells.append("not measured")
-                continue
-            # Both are shares of the same number of rows.
-            error = math.sqrt(2 * theirs[0] * (1 - theirs[0]) / IMAGES_HELD_OUT)
-            gain = value[0] - theirs[0]
-            cells.append("level" if abs(gain) <= 2 * error else _sign(gain))
-        lines.append(f"| {method} | {ours} | {' | '.join(cells)} |")
-    return lines
-
-
-def _sign(gain: float) -> str:
-    return "beaten" if gain > 0 else "not reached"
-
-
-def _verdict(found: Records, paper: dict[str, str], ours: str) -> str:
-    """Compare a published mean with ours: differences within two standard errors are level.
-
-    The standard error of a single split of ours is the standard deviation over the paper's.
-    """
-    value = mean(found.get(("uci", paper["data"], ours), []), paper["metric"])
-    if value is None:
-        return "not measured"
-    _, sign = METRICS[paper["metric"]]
-    theirs, error = float(paper["mean"]), float(paper["standard_error"])
-    rounding = 0.5 * 10.0 ** -len(paper["mean"].split(".")[1])
-    # One split is as far from the mean as the splits of the paper are.
-    ours_error = error * math.sqrt(SPLITS) if math.isnan(value[1]) else value[1]
-    tolerance = rounding + 2 * math.hypot(error, ours_error)
-    gain = sign * (value[0] - theirs)
-    if abs(gain) <= tolerance:
-        return "level"
-    return _sign(gain)
 
 
 def _from_to(values: list[float]) -> str:

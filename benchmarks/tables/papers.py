@@ -1,0 +1,193 @@
+"""The published numbers of `papers.csv`, ours beside them, and the page that shows both.
+
+A row of papers.csv is a cell of a paper's table, as printed there: shares for percents, and errors
+only where the paper has them. `reason` says why a cell cannot have a number of ours.
+"""
+
+import csv
+import math
+import textwrap
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from plan import LARGE, SMALL, cell_fits
+from summary import Records, mean
+
+__all__ = ["WHY", "cells", "page"]
+
+Cell = dict[str, str]
+METRICS = {"rmse": "RMSE", "log_density": "log density", "accuracy": "accuracy", "auc": "AUC"}
+# Of each paper's means: the number of splits or runs, and whether its errors are standard
+# deviations. Without errors: shares of held-out rows.
+SPLITS = {"dsvi": (20, False), "diffgp": (20, False), "decoupled": (5, True), "ddvi": (5, True)}
+HELD_OUT = {"mnist": 10_000, "fashion_mnist": 10_000, "higgs_subset": 5760}
+TITLES = {
+    "dsvi": "Salimbeni & Deisenroth (2017): doubly stochastic variational inference",
+    "diffgp": "Hegde et al. (2019): differential GPs",
+    "decoupled": "Havasi et al. (2018): decoupled inducing inputs",
+    "ddvi": "Xu et al. (2024): diffusion, implicit and SGHMC",
+}
+# Why a cell is behind, by the start of "paper row data metric".
+WHY: dict[str, str] = {}
+
+PAGE = """# Tables
+
+All {cells} numbers of the published tables of deep GPs. Of these, {done} have ours beside them:
+**{ahead} ahead, {level} level** within two standard errors, **{behind} behind**. Ours come from
+{fits} fits of {dates}.
+
+A cell is `theirs/ours`, with + ahead, = level, - behind. Log densities of held-out rows are in nats
+per row. Ours are means over at least three splits of small sets (energy, concrete, boston,
+wine_red) and one of large ones; a mean of one split takes the paper's deviation over splits. Rows
+without a number are at the end. Means, seconds and splits of all fits:
+`benchmarks/tables/notebook.csv`, and what they say of defaults: `benchmarks/tables/appendix.md`.
+This fills a cell:
+
+```sh
+python benchmarks/tables/run.py --paper ddvi --row "DDVI L=3" --data mnist
+```
+{tables}
+## Missing
+
+{missing}
+"""
+
+
+def cells() -> list[Cell]:
+    """Return the published numbers."""
+    with Path(__file__).with_name("papers.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def page(found: Records, records: list[dict[str, Any]]) -> str:
+    """Return the page of the documentation."""
+    all_cells, dates = cells(), sorted(r["date"] for r in records)
+    marks = Counter(mark(c, found) for c in all_cells)
+    tables = [
+        _paper(paper, [c for c in all_cells if c["paper"] == paper], found) for paper in TITLES
+    ]
+    return PAGE.format(
+        cells=len(all_cells), done=len(all_cells) - marks[""], ahead=marks["+"], level=marks["="],
+        behind=marks["-"], fits=len(records), dates=f"{dates[0]} to {dates[-1]}",
+        tables="".join(tables), missing="\n".join(_missing(all_cells, found)),
+    )  # fmt: skip
+
+
+def ours(cell: Cell, found: Records) -> tuple[float, float] | None:
+    """Return the mean of our fits of a cell and its standard error, NaN for one split."""
+    fits = cell_fits(cell["paper"], cell["row"], cell["data"])
+    if cell["reason"] or not fits:
+        return None
+    records = found.get((fits[0].table, cell["data"], fits[0].label), [])
+    return mean(records, cell["metric"])
+
+
+def mark(cell: Cell, found: Records) -> str:
+    """Return + (ahead), = (level within two standard errors), - (behind), or nothing."""
+    value = ours(cell, found)
+    if value is None:
+        return ""
+    theirs = float(cell["mean"])
+    gain = (value[0] - theirs) * (-1 if cell["metric"] == "rmse" else 1)
+    rounding = 0.5 * 10.0 ** -_decimals(cell)
+    if abs(gain) <= rounding + 2 * _error(cell, value[1]):
+        return "="
+    return "+" if gain > 0 else "-"
+
+
+def _error(cell: Cell, error: float) -> float:
+    """Return the standard error of the difference, given that of our mean, NaN for one split."""
+    theirs, name = float(cell["mean"]), cell["data"]
+    if cell["error"]:
+        num, is_deviation = SPLITS[cell["paper"]]
+        # An error of 0.00 may be as large as 0.005.
+        printed = float(cell["error"]) or 0.5 * 10.0 ** -_decimals(cell)
+        printed /= num**0.5 if is_deviation else 1.0
+        return math.hypot(printed, printed * num**0.5 if math.isnan(error) else error)
+    if cell["metric"] == "accuracy":  # both of the same held-out rows
+        return math.sqrt(2 * theirs * (1 - theirs) / HELD_OUT[name])
+    # Hanley & McNeil (1982) of an AUC, with half of the rows in each class
+    num, square = HELD_OUT[name] / 2, theirs**2
+    pairs = theirs / (2 - theirs) + 2 * square / (1 + theirs) - 2 * square
+    return math.sqrt((theirs - square + (num - 1) * pairs) / num**2)
+
+
+def _decimals(cell: Cell) -> int:
+    return len(cell["mean"].partition(".")[2])
+
+
+def _paper(paper: str, all_cells: list[Cell], found: Records) -> str:
+    """Return the tables of a paper, and why cells are behind."""
+    text = [f"\n## {TITLES[paper]}\n"]
+    shown = {id(c): mark(c, found) for c in all_cells}
+    groups: dict[str, list[Cell]] = defaultdict(list)
+    for c in all_cells:
+        if shown[id(c)]:
+            kind = "UCI" if c["data"] in SMALL + LARGE else "Classes"
+            groups[f"{kind}, {METRICS[c['metric']]}" if kind == "UCI" else kind].append(c)
+    for title, part in groups.items():
+        columns = list(dict.fromkeys((c["data"], c["metric"]) for c in part))
+        heads = [d if title != "Classes" else f"{d},{METRICS[m]}" for d, m in columns]
+        text.append(_row([title.replace("UCI, ", "").replace("Classes", " "), *heads]))
+        text.append("|---" * (len(columns) + 1) + "|")
+        for row in dict.fromkeys(c["row"] for c in part):
+            by_column = {(c["data"], c["metric"]): c for c in part if c["row"] == row}
+            row_cells = [by_column.get(column) for column in columns]
+            values = ["" if c is None else _value(c, found, shown[id(c)]) for c in row_cells]
+            text.append(_row([row, *values]))
+        text.append("")
+    reasons: dict[str, list[str]] = defaultdict(list)
+    for c in all_cells:
+        if shown[id(c)] == "-":
+            name = f"{c['row']} {c['data']} {METRICS[c['metric']]}"
+            key = next((k for k in WHY if f"{paper} {name}".startswith(k)), None)
+            reasons[WHY[key] if key else "cause not found"].append(name)
+    text += [textwrap.fill(f"- {', '.join(n)}: {why}.", 100) for why, n in reasons.items()]
+    return "\n".join(text) + ("\n" if reasons else "")
+
+
+def _value(cell: Cell, found: Records, sign: str) -> str:
+    value = ours(cell, found)
+    assert value is not None
+    return f"{cell['mean']}/{value[0]:.{_decimals(cell)}f}{sign}"
+
+
+def _missing(all_cells: Iterable[Cell], found: Records) -> list[str]:
+    """Return a line for each reason why cells have no number of ours."""
+    told: dict[str, Counter[str]] = defaultdict(Counter)
+    waiting: dict[str, dict[str, float]] = defaultdict(dict)  # hours by paper and fit
+    left: Counter[str] = Counter()
+    for c in all_cells:
+        if c["reason"]:
+            told[c["reason"]][c["data"]] += 1
+        elif ours(c, found) is None:
+            group = f"{c['paper']}, {'UCI' if c['data'] in SMALL + LARGE else c['data']}"
+            left[group] += 1
+            for fit in cell_fits(c["paper"], c["row"], c["data"]):
+                waiting[group][fit.name] = _hours(fit.table, c["data"], fit.label, found)
+    lines = [
+        f"- {why.capitalize()}: {', '.join(f'{name} {n}' for name, n in names.items())}."
+        for why, names in told.items()
+    ]
+    costs = [f"{g} {n} ({sum(waiting[g].values()):.1f} h)" for g, n in left.items()]
+    lines.append(f"- Not run, with the hours of one core: {'; '.join(costs)}.")
+    return [textwrap.fill(line, 100, subsequent_indent="  ") for line in lines]
+
+
+def _hours(table: str, data: str, label: str, found: Records) -> float:
+    """Return the hours of a fit: the mean of fits of its row, else of its data, else of all."""
+    for near in (
+        lambda t, d, r: (t, r) == (table, label),
+        lambda t, d, r: (t, d) == (table, data),
+        lambda t, d, r: d == data,
+    ):
+        seconds = [r["seconds"] for key, records in found.items() if near(*key) for r in records]
+        if seconds:
+            return sum(seconds) / len(seconds) / 3600
+    return math.nan
+
+
+def _row(row_cells: list[str]) -> str:
+    return f"|{'|'.join(row_cells)}|"
