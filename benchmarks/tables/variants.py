@@ -175,7 +175,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
         name: options | {"model_options": {"kernel": _ONE, **options.get("model_options", {})}}
         for name, options in STUDIES.items()
     },
-    **{f"dsvi_flow_{t}": {"model_options": {"horizon": float(t)}} for t in range(1, 6)},
+    # The paper's code takes 19 Euler steps at every T, so about four per unit of time at T = 5.
+    **{
+        f"dsvi_flow_{t}": {
+            "model_options": {"horizon": float(t), "flow_steps": 4 * t, "share_kernel": True}
+        }
+        for t in range(1, 6)
+    },
     "dspp_quarter": {
         "loss": predictive(0.5),
         "model_options": {"kernel": start(lengthscale=0.25, variance=0.1)},
