@@ -172,7 +172,6 @@ UCI_SECOND: dict[str, Row] = {
     "dspp, heteroscedastic": ("dspp", {"likelihood": "heteroscedastic"}),
     **{f"dsvi, {model}": ("dsvi", {"model": model}) for model in ("deep_kernel", "latent", "skip")},
 }
-SAMPLERS = ("sghmc", "sghmc_mixed", "sghmc_coupled")
 # Havasi et al. (2018), tables 4 to 6: width 10, the mean's inducing inputs and the covariance's.
 DECOUPLED: dict[str, Row] = {
     f"{label} L{depth}": (method, {"depth": depth, "width": 10, "inducing": inducing})

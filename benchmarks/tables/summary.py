@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Records", "load", "mean", "number", "value_of"]
+__all__ = ["Records", "load", "mean", "number"]
 
 HERE = Path(__file__).parent
 Records = dict[tuple[str, str, str], list[dict[str, Any]]]  # by table, data set and row
@@ -35,13 +35,6 @@ def mean(records: list[dict[str, Any]], metric: str) -> tuple[float, float] | No
         return None
     error = np.std(values, ddof=1) / len(values) ** 0.5 if len(values) > 1 else np.nan
     return float(np.mean(values)), float(error)
-
-
-def value_of(metric: str, value: float) -> str:
-    """Return a number for a cell; whole seconds, and no bound where its model has no noise."""
-    if metric == "seconds" and value > 10:
-        return f"{value:.0f}"
-    return "none" if metric == "elbo_per_datum" and value < -1e6 else number(value)
 
 
 def number(value: float) -> str:
