@@ -203,3 +203,11 @@ def test_the_tables_agree_with_the_records():
     assert ran.stdout.strip() == "[]", "run python benchmarks/tables/render.py"
     words = re.split(r"[\s|]+", (DOCS / "tables.md").read_text())
     assert len(words) <= 800
+
+
+def test_a_cell_that_no_paper_has_is_told_what_there_is():
+    words = [sys.executable, "benchmarks/tables/run.py", "--paper", "ddvi", "--data", "iris"]
+    ran = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    (line,) = ran.stderr.splitlines()
+    assert ran.returncode == 1
+    assert line.startswith("run.py: there is no data 'iris', wanted one of mnist, fashion_mnist")
