@@ -93,7 +93,7 @@ def mark(cell: Cell, found: Records) -> str:
     if value is None:
         return ""
     theirs = float(cell["mean"])
-    gain = (value[0] - theirs) * (-1 if cell["metric"] == "rmse" else 1)
+    gain = (value[0] - theirs) * (-1 if cell["metric"] in ("rmse", "nll") else 1)
     rounding = 0.5 * 10.0 ** -_decimals(cell)
     if abs(gain) <= rounding + 2 * _error(cell, value[1]):
         return "="

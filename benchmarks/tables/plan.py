@@ -82,8 +82,8 @@ IMAGES: dict[str, Row] = {
         for method in ("dsvi", "sghmc", "implicit", "diffusion")
     },
     "dsvi L2": ("dsvi", {}),
-    "svgp": ("svgp", {}),
-    "svgp, M = 500": ("svgp", {"inducing": 500}),
+    "svgp": ("svgp", {"steps": 3000}),
+    "svgp, M = 500": ("svgp", {"steps": 3000, "inducing": 500}),
 }
 # M = 128, 20,000 steps, a random tenth of the rows held out.
 HIGGS: dict[str, Row] = {
@@ -92,8 +92,8 @@ HIGGS: dict[str, Row] = {
         for method in ("dsvi", "sghmc", "implicit", "diffusion")
         for depth in (2, 3, 4, 5)
     },
-    "svgp": ("svgp", {}),
-    "svgp, M = 500": ("svgp", {"inducing": 500}),
+    "svgp": ("svgp", {"steps": 3000}),
+    "svgp, M = 500": ("svgp", {"steps": 3000, "inducing": 500}),
     **{f"diff_gp, T = {t}": (f"dsvi_flow_{t}", {"model": "diff_gp"}) for t in (1, 3, 5)},
     "temporal_diff_gp, T = 5": ("dsvi_flow_5", {"model": "temporal_diff_gp"}),
 }
