@@ -6,6 +6,7 @@ only where the paper has them. `reason` says why a cell cannot have a number of 
 
 import csv
 import math
+import re
 import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -183,16 +184,25 @@ def _missing(all_cells: Iterable[Cell], found: Records) -> list[str]:
 
 
 def _hours(table: str, data: str, label: str, found: Records) -> float:
-    """Return the hours of a fit: the mean of fits of its row, else of its data, else of all."""
+    """Return the hours of a fit: the mean of fits of its row, else of its data, by its size."""
     for near in (
         lambda t, d, r: (t, r) == (table, label),
         lambda t, d, r: (t, d) == (table, data),
         lambda t, d, r: d == data,
     ):
-        seconds = [r["seconds"] for key, records in found.items() if near(*key) for r in records]
+        seconds = [
+            r["seconds"] / _size(key[2]) * _size(label)
+            for key, records in found.items() if near(*key) for r in records
+        ]  # fmt: skip
         if seconds:
             return sum(seconds) / len(seconds) / 3600
     return math.nan
+
+
+def _size(label: str) -> int:
+    """Return the number of kernels of a row, if hidden layers have eight outputs."""
+    depth = re.search(r"L(\d)", label)
+    return 1 if label.startswith("svgp") else 1 + 8 * (int(depth[1]) - 1 if depth else 1)
 
 
 def _row(row_cells: list[str]) -> str:
