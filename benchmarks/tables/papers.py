@@ -33,7 +33,7 @@ TITLES = {
 # Why a cell is behind, by the start of "paper row data metric".
 WHY = {
     "dsvi BNN-PBP": "our weights have a mean field, fitted by SVI, instead of PBP",
-    "diffgp DiffGP T=2 concrete": "one kernel for all outputs of the field; with a kernel for each, "
+    "diffgp DiffGP T=2 concrete": "one kernel for all outputs of the field; with a kernel each, "
     "T = 3 has 4.38 and -2.82 on the same split",
     "dsvi DGP L=3 power": "the first split alone, from one start; on it our SGP has 4.24, over 20 "
     "splits 3.85, and with two layers a second start gains 0.22",

@@ -31,7 +31,7 @@ from plan import (
     UCI_TARGETS,
 )
 from summary import Records, load, mean
-from verdicts import against, agreement, by_set, conditions, never_worse, targets
+from verdicts import against, agreement, by_set, never_worse, targets
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "tables.md"
@@ -185,8 +185,6 @@ def appendix() -> str:
         "### Targets",
         TARGETS,
         *targets(found),
-        "\nWhat the defaults have to reach:\n",
-        *conditions(found),
         "\n" + never_worse(found),
     ]  # fmt: skip
     return "\n".join(text) + "\n"

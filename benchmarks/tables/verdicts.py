@@ -8,7 +8,7 @@ from typing import Any
 from summary import Records, mean, number
 
 __all__ = [
-    "against", "agreement", "by_set", "conditions", "never_worse", "targets",
+    "against", "agreement", "by_set", "never_worse", "targets",
 ]  # fmt: skip
 
 METRICS = {"rmse": ("RMSE", -1), "log_density": ("log density", 1)}  # the sign of better
@@ -26,26 +26,11 @@ WANTED: dict[str, dict[str, float]] = {
     "wine_red": {"rmse": 0.60, "log_density": -0.80},
 }
 
-# Limits for rows of the table "defaults", and of "uci": set, row, number of splits, limits.
-CONDITIONS: dict[str, list[tuple[str, str, int, dict[str, float]]]] = {
-    "defaults": [
-        ("concrete", "dsvi", 5, {"rmse": 4.4, "log_density": -2.90}),
-        ("energy", "dsvi", 5, {"rmse": 0.45, "log_density": -0.70, "elbo_per_datum": 1.53}),
-        ("kin8nm", "dsvi", 1, {"rmse": 0.0615, "log_density": 1.37, "elbo_per_datum": -0.06}),
-        ("power", "dsvi", 5, {"rmse": 3.97, "log_density": -2.80}),
-        ("energy", "sghmc", 5, {"log_density": -0.30}),
-    ],
-    "uci": [("energy", "sghmc", 5, {"log_density": -0.30})],
-}
-
 # Why a row reaches a limit or not, by set, metric and row.
 WHY = {
     ("wine_red", "rmse", "gp, Matern-1/2"): "a quarter of the held-out rows are training rows, "
     "which the row remembers; the best other row, `flow`, has 0.608",
     ("concrete", "rmse", "dspp"): "the papers' best in this table is 4.56 (DiffGP, T = 5)",
-    ("energy", "log_density", "sghmc"): "one row of split 1, and of split 2 of the papers' splits, "
-    "is tens of predictive standard deviations away (outliers.json); without it -0.34, and "
-    "-0.29 on the papers'",
 }
 
 
@@ -72,25 +57,6 @@ def targets(found: Records) -> list[str]:
             verdict = _reason(sign * (value - goal) >= 0, (data, metric, best))
             cells += [_with_error(values[best]), best, str(len(rows[best])), verdict]
             lines.append(f"| {' | '.join(cells)} |")
-    return lines
-
-
-def conditions(found: Records) -> list[str]:
-    """Return a Markdown table of what the defaults have to reach."""
-    lines = ["| splits | set | row | metric | wanted | ours | splits done | |", "|---" * 8 + "|"]
-    for table, rows in CONDITIONS.items():
-        key = "test_index" if table == "defaults" else "dsdgp_test_index"
-        for data, label, num, limits in rows:
-            records = [r for r in found.get((table, data, label), []) if r["split"] < num]
-            for metric, limit in limits.items():
-                name, sign = METRICS.get(metric, ("ELBO per datum", 1))
-                value = mean(records, metric)
-                reached = value is not None and sign * (value[0] - limit) >= 0
-                cells = [key, data, label, name, f"{'≤' if sign < 0 else '≥'} {limit}"]
-                cells += ["" if value is None else _with_error(value), f"{len(records)} of {num}"]
-                verdict = _reason(reached, (data, metric, label))
-                cells += ["not measured" if value is None else verdict]
-                lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
