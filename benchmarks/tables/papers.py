@@ -43,7 +43,7 @@ WHY = {
 
 PAGE = """# Tables
 
-All {cells} numbers of the tables of four papers on deep GPs. Of these, {done} have ours beside them:
+All {cells} numbers of four papers on deep GPs. Of these, {done} have ours beside them:
 **{ahead} ahead, {level} level** within two standard errors, **{behind} behind**. Ours come from
 {fits} fits of {dates}.
 
