@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import importlib.util
 import os
 import re
 import time
@@ -124,7 +125,11 @@ def run_mcmc(
     with folder_of("run_mcmc", checkpoint) as folder:
         if start is None and model is not None:
             _, sites = check_data("run_mcmc", model, call)
-            init_params = _first_values(init_params, sites, isinstance(sampler, ModelKernel))
+            own = isinstance(sampler, ModelKernel)
+            # With funsor, NumPyro's samplers sum discrete sites out.
+            sums = importlib.util.find_spec("funsor") is not None
+            real = own or (type(sampler) in (HMC, NUTS) and not sums)
+            init_params = _first_values(init_params, sites, own, real)
         if init_params is not None and num_chains == 1:
             init_params = jax.tree.map(lambda a: jnp.asarray(a)[None], init_params)
         fields = (sampler.sample_field, *sampler.default_fields, *extra_fields)
@@ -185,11 +190,17 @@ def run_mcmc(
     return chains
 
 
-def _first_values(given: Any, sites: Sites, completes: bool) -> Any:
+def _first_values(given: Any, sites: Sites, completes: bool, real: bool) -> Any:
     """Return first values as arrays; raise unless they are of latent sites of the model."""
     wanted = "a dict of unconstrained values by latent site"
     check_kind("run_mcmc", "init_params", given, Mapping | None, wanted)
     latent = [n for n, s in sites.items() if s["type"] == "sample" and not s["is_observed"]]
+    discrete = [n for n in latent if sites[n]["fn"].support.is_discrete]
+    if discrete and real:
+        raise ValueError(
+            f"run_mcmc: the latent sites {discrete} are discrete, wanted real ones for such "
+            "a sampler; sum them out in the model"
+        )
     if unknown := [n for n in given or () if n not in latent]:
         raise ValueError(f"run_mcmc: init_params has {unknown}, wanted some of {latent}")
     if given and not completes and (missing := [n for n in latent if n not in given]):
