@@ -236,9 +236,6 @@ def bad_arguments():
         ("run_mcmc: init_params has .'w'., wanted some of .'l1.v'.", lambda: sample({"w": 1.0})),
         ("init_params.'l1.v'. holds .* wanted numbers", lambda: sample({"l1.v": "a"})),
         ("init_params lacks .'l2.v', 'l1.eps'., wanted all of .'l1.v'", two_layers_from_one),
-        ("the latent sites .'b'. are discrete, wanted real ones", lambda: dgp.run_mcmc(
-            KEY, dgp.SGHMC(lambda: numpyro.sample("b", dist.Bernoulli(0.5))), num_warmup=1,
-            num_samples=1)),
         ("init_params is 3, wanted a dict of unconstrained", lambda: sample(3)),
         ("fit: it is traced by jax.jit, vmap or grad, wanted", lambda: jax.jit(fit_to)()),
         ("minimize: it is traced by", lambda: jax.vmap(lambda y: minimize(KEY, svgp, None, y))(X)),

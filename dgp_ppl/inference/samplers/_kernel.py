@@ -153,15 +153,20 @@ def _without_draws(site: Any) -> Any:
     return init_to_feasible(site) if improper else None
 
 
-def _check_sites(caller: str, trace: dict[str, Any], latent: dict[str, Any]) -> None:
-    """Raise if a model has no latent site, one that no gradient moves, or a subsampled plate."""
-    if not latent:
-        raise ValueError(f"{caller}: the model has no latent sites to sample")
+def refuse_discrete(caller: str, latent: dict[str, Any]) -> None:
+    """Raise if a latent site is discrete."""
     if found := [n for n, s in latent.items() if s["fn"].support.is_discrete]:
         raise ValueError(
             f"{caller}: the latent sites {short_list(found)} are discrete, and have no gradient; "
             "sum them out in the model, or sample them by numpyro's DiscreteHMCGibbs"
         )
+
+
+def _check_sites(caller: str, trace: dict[str, Any], latent: dict[str, Any]) -> None:
+    """Raise if a model has no latent site, one that no gradient moves, or a subsampled plate."""
+    if not latent:
+        raise ValueError(f"{caller}: the model has no latent sites to sample")
+    refuse_discrete(caller, latent)
     if found := [n for n, s in latent.items() if isinstance(s["fn"], dist.Delta)]:
         raise ValueError(
             f"{caller}: the latent sites {short_list(found)} have a delta distribution, which has "

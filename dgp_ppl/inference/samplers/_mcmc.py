@@ -29,13 +29,12 @@ from dgp_ppl._partition import TRACING, Call, CallArrays, Partition, compiled
 from dgp_ppl._static_key import Keyed, shared
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.inference.programs._data import check_data
-from dgp_ppl.inference.programs._handlers import Sites
 from dgp_ppl.inference.runs._blocks import blocks, runs_on_cpu
 from dgp_ppl.inference.runs._checkpoint import folder_of
 from dgp_ppl.inference.runs._identity import Identity, with_noise
 from dgp_ppl.inference.runs._loop import Block, run_blocks
 from dgp_ppl.inference.samplers._chains import Chains, run_lines
-from dgp_ppl.inference.samplers._kernel import ModelKernel
+from dgp_ppl.inference.samplers._kernel import ModelKernel, refuse_discrete
 from dgp_ppl.inference.samplers._vectorized import VectorizedKernel, check_start, plain_settings
 
 _STEPS_PER_CALL = 200  # of the device, unless a single draw takes more
@@ -125,11 +124,12 @@ def run_mcmc(
     with folder_of("run_mcmc", checkpoint) as folder:
         if start is None and model is not None:
             _, sites = check_data("run_mcmc", model, call)
-            own = isinstance(sampler, ModelKernel)
+            drawn = {n: s for n, s in sites.items() if s["type"] == "sample"}
+            latent = {n: s for n, s in drawn.items() if not s["is_observed"]}
             # With funsor, NumPyro's samplers sum discrete sites out.
-            sums = importlib.util.find_spec("funsor") is not None
-            real = own or (type(sampler) in (HMC, NUTS) and not sums)
-            init_params = _first_values(init_params, sites, own, real)
+            if type(sampler) in (HMC, NUTS) and importlib.util.find_spec("funsor") is None:
+                refuse_discrete(type(sampler).__name__, latent)
+            init_params = _first_values(init_params, [*latent], isinstance(sampler, ModelKernel))
         if init_params is not None and num_chains == 1:
             init_params = jax.tree.map(lambda a: jnp.asarray(a)[None], init_params)
         fields = (sampler.sample_field, *sampler.default_fields, *extra_fields)
@@ -190,17 +190,10 @@ def run_mcmc(
     return chains
 
 
-def _first_values(given: Any, sites: Sites, completes: bool, real: bool) -> Any:
+def _first_values(given: Any, latent: list[str], completes: bool) -> Any:
     """Return first values as arrays; raise unless they are of latent sites of the model."""
     wanted = "a dict of unconstrained values by latent site"
     check_kind("run_mcmc", "init_params", given, Mapping | None, wanted)
-    latent = [n for n, s in sites.items() if s["type"] == "sample" and not s["is_observed"]]
-    discrete = [n for n in latent if sites[n]["fn"].support.is_discrete]
-    if discrete and real:
-        raise ValueError(
-            f"run_mcmc: the latent sites {discrete} are discrete, wanted real ones for such "
-            "a sampler; sum them out in the model"
-        )
     if unknown := [n for n in given or () if n not in latent]:
         raise ValueError(f"run_mcmc: init_params has {unknown}, wanted some of {latent}")
     if given and not completes and (missing := [n for n in latent if n not in given]):

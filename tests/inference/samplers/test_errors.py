@@ -91,6 +91,7 @@ OPTIONS = [
 ]
 MODELS = [
     (lambda: run(dgp.SGHMC(coin)), r"SGHMC: .*\['side'\] are discrete.*DiscreteHMCGibbs"),
+    (lambda: run(NUTS(coin)), r"NUTS: .*\['side'\] are discrete.*DiscreteHMCGibbs"),
     (lambda: run(dgp.SGHMC(lambda: None)), "SGHMC: the model has no latent sites"),
     (lambda: run(dgp.SGHMC(rows_of_steps)), r"\['own'\] are in a plate with a subsample_size"),
     (lambda: run(dgp.AdjustedMCLMC(constant)), r"\['c'\] have a delta distribution.*deterministic"),
