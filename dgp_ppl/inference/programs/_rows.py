@@ -188,7 +188,7 @@ def _can_pad(partition: Partition, shapes: _Shapes, taken: _Numbers) -> bool:
     def program(data: CallArrays) -> Sites:
         call = _hidden(partition, data, taken)
         sites = check_padding("fit", partition.model, call)
-        # Some objectives compare the scales of sites with the number of rows.
+        # An objective of one's own may compare the scales of sites with the number of rows.
         if any(s["scale"] not in (None, 1) for s in sites.values() if s["type"] == "sample"):
             raise ValueError("a site is scaled")
         with padded(1):
