@@ -145,6 +145,40 @@ class _Convolved(dist.Distribution):
         return lax.stop_gradient((first, jnp.log1p(far)))
 
 
+class WithTails(AnalyticLikelihood, dist.Normal):
+    """Gaussian noise, where y with f integrated out is Student t of the Gaussian's variance.
+
+    >>> import jax.numpy as jnp
+    >>> from dgp_ppl.likelihoods._student_t import WithTails
+    >>> y = WithTails(4.0, jnp.zeros(2), 0.3).predictive(jnp.full(2, 0.16))
+    >>> round(float(y.variance[0]), 2)  # 0.3² + 0.16
+    0.25
+
+    Args:
+        df: degrees of freedom of y, above 2.
+        loc: f, [..., N].
+        scale: standard deviation of the noise in the units of y.
+    """
+
+    def __init__(self, df: Any, loc: Array, scale: Any) -> None:
+        self.df = df
+        super().__init__(loc, scale)
+
+    @property
+    def latent(self) -> Array:
+        """The mean of y, f."""
+        loc: Any = self.loc
+        return loc
+
+    def predictive(self, var: Array) -> dist.Distribution:
+        return of_variance(self.df, self.latent, var + self.variance)
+
+
+def of_variance(df: Any, mean: Array, var: Array) -> dist.Distribution:
+    """Return the Student t distribution of this mean and variance, [..., N]."""
+    return _Convolved(df, mean, jnp.sqrt(var * (1 - 2 / df)), jnp.zeros_like(var))
+
+
 def log_survival_of_t(distribution: Any, value: Array) -> Array:
     """Return log P(Y > y) of a Student t distribution, with derivatives in all its arguments."""
     d = distribution

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 from jax import lax, random
 from jax.typing import ArrayLike
@@ -18,6 +19,7 @@ from dgp_ppl._typing import AnyArray, Inputs
 from dgp_ppl.core import Marginals, NearRows, RandomFunction
 from dgp_ppl.kernels import Matern12
 from dgp_ppl.likelihoods import observe
+from dgp_ppl.likelihoods._student_t import WithTails
 from dgp_ppl.linalg import factorise
 from dgp_ppl.linalg._products import matmul
 from dgp_ppl.models._stack import KernelMaker, Propagate, makes_kernel, takes_variance
@@ -28,8 +30,8 @@ _AT_ONCE = 128  # rows whose neighbours are found together
 class LocalProcess:
     """A rough process g(x) beside a sparse f(x): of g the posterior uses the rows. See `local`."""
 
-    def __init__(self, kernel: Any, near: NearRows) -> None:
-        self.kernel, self.near = kernel, near
+    def __init__(self, kernel: Any, near: NearRows, df: ArrayLike) -> None:
+        self.kernel, self.near, self.df = kernel, near, df
 
     def observe(
         self,
@@ -61,9 +63,8 @@ class LocalProcess:
                     "local: draws of functions are wanted, and g is known row by row alone, wanted "
                     "moments, quantiles or sample of the prediction"
                 )
-            return observe(
-                self._given_rows(f, f(h), h, x, noise, hidden), lambda f: dist.Normal(f, noise)
-            )
+            given = self._given_rows(f, f(h), h, x, noise, hidden)
+            return observe(given, lambda f: WithTails(self.df, f, noise))
         # All rows come as they were given, a minibatch in blocks.
         is_whole = len(x) == len(self.near.order)
         order = jnp.asarray(self.near.order) if is_whole else jnp.arange(len(x))
@@ -137,13 +138,15 @@ def local(name: str, near: NearRows, kernel: KernelMaker = Matern12.learned) -> 
     log density of ``y`` is E[log p(y | f)], over the joint q(f) of the last layer in the block;
     without one it is log E[p(y | f)]. A minibatch has blocks that start anywhere, so its bound is
     of other blocks than the bound of all rows. A prediction adds g given the residuals of the
-    nearest rows, where hidden layers are at their means. LOO of `to_inferencedata` averages over
+    nearest rows, where hidden layers are at their means. It is Student t with the Gaussian's
+    variance and the param ``NAME.df`` degrees of freedom, which fits leave at 1,000, where it is
+    Gaussian, and `tune_local` finds. LOO of `to_inferencedata` averages over
     the noise of hidden layers as if it were independent of y, which moves it where that noise is
     large.
     `GlobalInducing` runs the model at other rows, and so cannot be its guide.
 
     Args:
-        name: prefix of the params of g's kernel.
+        name: prefix of the params of g's kernel, and of ``NAME.df``.
         near: the training rows.
         kernel: makes the kernel from its name and number of inputs; a stationary one. If it has a
             parameter ``variance``, it is passed 0.05, a share of a standardised target's.
@@ -168,7 +171,12 @@ def local(name: str, near: NearRows, kernel: KernelMaker = Matern12.learned) -> 
             f"local: kernel makes a {type(made).__name__} without a lengthscale, by which rows are "
             "near, wanted a stationary one, such as kernels.Matern32.learned"
         )
-    return LocalProcess(made, near)
+    return LocalProcess(made, near, tails(name))
+
+
+def tails(name: str) -> Any:
+    """Register the degrees of freedom of a row given the nearest ones; at 1,000 it is Gaussian."""
+    return numpyro.param(f"{name}.df", 1000.0, constraint=constraints.greater_than(2.0))
 
 
 def rough_kernel(name: str, dim: int) -> Matern12:

@@ -86,7 +86,7 @@ def test_draws_have_no_log_weights():
     """The log-likelihood is of rows given all others, of which no sum is the joint density."""
     guide = dgp.MeanField(model)
     sites = handlers.trace(handlers.seed(guide, KEY)).get_trace(X, Y, near=NEAR)
-    params = {n: s["value"] for n, s in sites.items() if s["type"] == "param"}
+    params = {n: s["value"] for n, s in sites.items() if s["type"] == "param"} | {"g.df": 9.0}
     sizes = {"num_samples": 25, "num_prior_samples": 0}
     tree = dgp.to_inferencedata(KEY, model, guide, params, X, Y, near=NEAR, **sizes)
     assert dgp.criticism.weights_khat(tree) is None
@@ -145,12 +145,16 @@ def test_predictions_are_exact_with_all_rows_as_neighbours():
     cov = np.linalg.inv(np.eye(ROWS) + L.T @ np.linalg.solve(K, L))
     loc = cov @ L.T @ np.linalg.solve(K, Y)
     params = {"f.v.loc": loc[:, None], "f.v.scale_tril": np.linalg.cholesky(cov)[None]}
-    params = {n: jnp.asarray(a) for n, a in params.items()}
+    params = {n: jnp.asarray(a) for n, a in params.items()} | {"g.df": jnp.asarray(3.0)}
     p = dgp.predict(KEY, model, dgp.MeanField(model), params, NEW, near=near, num_samples=2)
     k = gram(F, X, NEW) + gram(G, X, NEW)
     a = np.linalg.solve(K + gram(F, X), k)
     np.testing.assert_allclose(p.mean, a.T @ np.asarray(Y), rtol=1e-8, atol=1e-8)
     np.testing.assert_allclose(p.var, 1.9 + NOISE**2 - (a * k).sum(0), rtol=1e-8)
+    # Each row given all others is Student t of the Gaussian's variance.
+    wanted = stats.t(3.0, p.mean, np.sqrt(p.var / 3))
+    np.testing.assert_allclose(p.log_prob(p.mean + 0.5), wanted.logpdf(p.mean + 0.5), atol=1e-6)
+    np.testing.assert_allclose(p.quantile(0.99), wanted.ppf(0.99), rtol=1e-5)
 
 
 @x64
@@ -197,7 +201,7 @@ def test_tuning_makes_rows_likely_given_their_nearest():
     )
     tuned = dgp.tune_local(KEY, models.deep_gp, guide, fit, near, **kwargs)
     assert {n for n in tuned if not np.array_equal(tuned[n], fit.params[n])} == {
-        "g.variance", "g.lengthscale"
+        "g.variance", "g.lengthscale", "g.df"
     }  # fmt: skip
 
     def density(params):
@@ -228,7 +232,7 @@ def test_errors_name_what_is_wrong():
     site = handlers.trace(handlers.seed(model, KEY)).get_trace(*data, near=NEAR)["y"]
     with pytest.raises(ValueError, match="local: a mask is over y"):
         site["fn"].mask(Y > 0)
-    params = {"f.v.loc": V, "f.v.scale_tril": jnp.eye(ROWS)[None]}
+    params = {"f.v.loc": V, "f.v.scale_tril": jnp.eye(ROWS)[None], "g.df": 9.0}
     call, loss = (KEY, model, dgp.MeanField(model), params, X, Y), dgp.ImportanceWeighted(2)
     with pytest.raises(TypeError, match="wanted over='global'"):
         dgp.evaluate(*call, near=NEAR, loss=loss)
