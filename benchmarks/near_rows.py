@@ -59,7 +59,7 @@ def scores(x: Any, y: Any, new: Any, y_new: Any, steps: int, depth: int, near: A
     def held_out(params: Any, begin: float) -> dict[str, float]:
         seconds = time.process_time() - begin
         p = predict(params)
-        error, log_p = y_new - p.mean, p.log_prob(y_new)
+        error, log_p, ends = y_new - p.mean, p.log_prob(y_new), p.interval(0.9)
         return {
             "seconds": seconds,
             "rmse": float(np.sqrt(np.mean(error**2))),
@@ -67,7 +67,7 @@ def scores(x: Any, y: Any, new: Any, y_new: Any, steps: int, depth: int, near: A
             "unseen": float(np.mean(others)),
             "rmse_of_unseen": float(np.sqrt(np.mean(error[others] ** 2))),
             "log_density_of_unseen": float(np.mean(log_p[others])),
-            "coverage": float(np.mean(np.abs(error) < 1.645 * np.sqrt(p.var))),
+            "coverage": float(np.mean((ends[0] <= y_new) & (y_new <= ends[1]))),
         }
 
     found: dict[str, Any] = bound | held_out(fit, begin)

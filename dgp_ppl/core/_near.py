@@ -30,8 +30,8 @@ class NearRows(eqx.Module):
         y: training targets, [N].
         block: number of rows of a block. Training takes the process as independent between blocks;
             at N it is exact, at a cost of N³.
-        neighbours: number of training rows that a prediction is made from, the nearest in units of
-            the process' lengthscales.
+        neighbours: number of training rows that a prediction is made from, the nearest by the
+            process' kernel.
 
     Raises:
         ValueError: if the shapes do not fit, or a number is not finite.

@@ -179,6 +179,17 @@ def of_variance(df: Any, mean: Array, var: Array) -> dist.Distribution:
     return _Convolved(df, mean, jnp.sqrt(var * (1 - 2 / df)), jnp.zeros_like(var))
 
 
+def tails(name: str) -> Any:
+    """Register the degrees of freedom of a row given others; at 1,000 it is Gaussian."""
+    return numpyro.param(f"{name}.df", 1000.0, constraint=constraints.greater_than(2.0))
+
+
+def with_tails(f: Array) -> WithTails:
+    """Return Gaussian noise for the exact GP of `local`, of which predictions have tails."""
+    scale: Any = numpyro.param("noise", 0.3, constraint=constraints.positive)
+    return WithTails(tails("g"), f, scale)
+
+
 def log_survival_of_t(distribution: Any, value: Array) -> Array:
     """Return log P(Y > y) of a Student t distribution, with derivatives in all its arguments."""
     d = distribution

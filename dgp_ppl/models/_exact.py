@@ -120,8 +120,8 @@ def exact(
             of a lengthscale has the sd 1, of a variance or the noise 2. Without, they are params,
             for `minimize`, and the least variance is what rounding needs.
         local: whether the rough process g(x) of `dgp_ppl.local` is added to the last layer, and
-            integrated out with it, over all rows. Its kernel is `Matern12`, with the params
-            ``g.variance`` and ``g.lengthscale``.
+            integrated out with it, over all rows. Its kernel is of two scales, with the params
+            ``g.variance``, ``g.lengthscale``, ``g.short.variance`` and ``g.short.lengthscale``.
 
     Raises:
         TypeError: if `depth` is not an integer, `given` no pair, or `kernel` no such function.

@@ -7,24 +7,26 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
 import numpyro.distributions as dist
 from jax import lax, random
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 from numpyro.distributions import constraints
 
 from dgp_ppl._checks import check_kind
 from dgp_ppl._typing import AnyArray, Inputs
 from dgp_ppl.core import Marginals, NearRows, RandomFunction
-from dgp_ppl.kernels import Matern12
+from dgp_ppl.kernels import Matern12, Sum
 from dgp_ppl.likelihoods import observe
-from dgp_ppl.likelihoods._student_t import WithTails
+from dgp_ppl.likelihoods._student_t import WithTails, tails
 from dgp_ppl.linalg import factorise
 from dgp_ppl.linalg._products import matmul
 from dgp_ppl.models._stack import KernelMaker, Propagate, makes_kernel, takes_variance
 
 _AT_ONCE = 128  # rows whose neighbours are found together
+# Where g's kernel starts: shares of the variance of standardised targets, and the short scale.
+_SHARE, _SHORT = 0.05, 0.3
+_SPREAD = 1.5  # of the log of a lengthscale a priori, which inputs of no effect leave at 1
 
 
 class LocalProcess:
@@ -91,13 +93,8 @@ class LocalProcess:
         """
         near, num = self.near, self.near.neighbours
         average = lambda layer, h: layer(h).mean  # noqa: E731
-        scaled, all_at_once = near.x / self.kernel.lengthscale, len(near.x) <= num * len(x)
-
-        def nearest(row: Array) -> Array:
-            square = jnp.sum(jnp.square(scaled - (row / self.kernel.lengthscale)[None]), axis=1)
-            return lax.top_k(-square, num)[1]
-
-        index = lax.map(nearest, x, batch_size=_AT_ONCE)
+        all_at_once = len(near.x) <= num * len(x)
+        index = nearest(self.kernel, near.x, x, num)
         rows = jnp.arange(len(near.x)) if all_at_once else index.ravel()
         inner = hidden(near.x[rows], average)
         r = near.y[rows] - average(f, inner)[:, 0]
@@ -113,6 +110,12 @@ class LocalProcess:
         return own + Marginals(mean[:, None], var[:, None])
 
 
+def nearest(kernel: Any, known: Float[Array, "K D"], x: Inputs, num: int) -> Int[Array, "N num"]:
+    """Return which known rows covary most with each row of x."""
+    most = lambda row: lax.top_k(kernel(known, row[None])[:, 0], num)[1]  # noqa: E731
+    return lax.map(most, x, batch_size=_AT_ONCE)
+
+
 def near_weights(
     kernel: Any, x: Float[Array, " D"], known: Float[Array, "K D"], noise: ArrayLike
 ) -> tuple[Float[Array, " K"], Array]:
@@ -124,7 +127,13 @@ def near_weights(
     return matmul(inverse.T, half)[:, 0], jnp.maximum(var, 0.0)
 
 
-def local(name: str, near: NearRows, kernel: KernelMaker = Matern12.learned) -> LocalProcess:
+def rough_kernel(name: str, dim: int) -> Sum:
+    """Make g's kernel, a sum of two scales: the params of the short one are ``NAME.short...``."""
+    far = Matern12.learned(name, dim, variance=_SHARE)
+    return far + Matern12.learned(f"{name}.short", dim, variance=_SHARE, lengthscale=_SHORT)
+
+
+def local(name: str, near: NearRows, kernel: KernelMaker | None = None) -> LocalProcess:
     """Make a rough process g whose posterior uses near rows, all of them, beside a sparse f.
 
     ::
@@ -148,44 +157,35 @@ def local(name: str, near: NearRows, kernel: KernelMaker = Matern12.learned) -> 
     Args:
         name: prefix of the params of g's kernel, and of ``NAME.df``.
         near: the training rows.
-        kernel: makes the kernel from its name and number of inputs; a stationary one. If it has a
+        kernel: makes the kernel from its name and number of inputs; None for the sum of two
+            `Matern12`, ``NAME`` and ``NAME.short``. Rows are near that covary most. If it has a
             parameter ``variance``, it is passed 0.05, a share of a standardised target's.
 
     Raises:
-        TypeError: if `near` is no `NearRows`, or the kernel has no lengthscale.
+        TypeError: if `near` is no `NearRows`, or `kernel` makes no kernel.
 
     Source: Snelson & Ghahramani (2007), "Local and global sparse Gaussian process approximations",
     for blocks; Vecchia (1988) for predictions from near rows.
     """
     check_kind("local", "near", near, NearRows, "NearRows(x, y) of the training rows")
     check_kind("local", "name", name, str, "a prefix such as 'g'")
+    kernel = rough_kernel if kernel is None else kernel
     if not makes_kernel(kernel):
         what = type(kernel).__name__
         raise TypeError(
             f"local: kernel is a {what}, wanted what makes it, such as Matern12.learned"
         )
     options: dict[str, Any] = {"variance": _SHARE} if takes_variance(kernel) else {}
-    made = kernel(name, near.x.shape[1], **options)
-    if not hasattr(made, "lengthscale"):
-        raise TypeError(
-            f"local: kernel makes a {type(made).__name__} without a lengthscale, by which rows are "
-            "near, wanted a stationary one, such as kernels.Matern32.learned"
-        )
-    return LocalProcess(made, near, tails(name))
+    return LocalProcess(kernel(name, near.x.shape[1], **options), near, tails(name))
 
 
-def tails(name: str) -> Any:
-    """Register the degrees of freedom of a row given the nearest ones; at 1,000 it is Gaussian."""
-    return numpyro.param(f"{name}.df", 1000.0, constraint=constraints.greater_than(2.0))
-
-
-def rough_kernel(name: str, dim: int) -> Matern12:
-    """Make g's kernel, with the prior variance that it starts from."""
-    return Matern12.learned(name, dim, variance=_SHARE)
+def log_prior(sites: Any) -> Array:
+    """Return the log of the prior LogNormal(0, 1.5) of lengthscales, less its largest value."""
+    scales = [s["value"] for n, s in sites.items() if n.endswith("lengthscale")]
+    return sum((-0.5 * jnp.sum(jnp.square(jnp.log(a) / _SPREAD)) for a in scales), jnp.zeros(()))
 
 
 _HALF_LOG_2PI = 0.5 * float(np.log(2 * np.pi))
-_SHARE = 0.05  # of the variance of standardized targets: where g's prior variance starts
 
 
 class InBlocks(dist.Distribution):

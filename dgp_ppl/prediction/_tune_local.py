@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-import numpyro.distributions as dist
 from jaxtyping import Array
 from numpyro import handlers
 
@@ -20,16 +19,14 @@ from dgp_ppl.core import NearRows
 from dgp_ppl.inference import minimize
 from dgp_ppl.inference._params import params_of
 from dgp_ppl.inference.guides import LayerGuide
-from dgp_ppl.kernels import Matern12
-from dgp_ppl.likelihoods._student_t import of_variance
+from dgp_ppl.likelihoods._student_t import of_variance, tails
 from dgp_ppl.models import KernelMaker
-from dgp_ppl.models._local import near_weights, tails
+from dgp_ppl.models._local import log_prior, near_weights, nearest, rough_kernel
 from dgp_ppl.prediction._passes import ForwardPass
 
 _ROWS = 1000  # whose densities are maximised
 _DF = 5.0  # where degrees of freedom start
 _ROUNDS, _STEPS = 2, 25  # of L-BFGS: the first finds which rows are near, as measured
-_SPREAD = 1.5  # of the logarithm of a lengthscale a priori, which rows of no effect leave at 1
 
 
 def tune_local(
@@ -41,7 +38,7 @@ def tune_local(
     *args: Any,
     name: str = "g",
     noise_name: str = "noise",
-    local_kernel: KernelMaker = Matern12.learned,
+    local_kernel: KernelMaker | None = None,
     site: str = "y",
     **kwargs: Any,
 ) -> Params:
@@ -90,10 +87,10 @@ def tune_local(
     check_kind("tune_local", "noise_name", noise_name, str, "the param of the noise's sd")
     found = dict(params_of("tune_local", params))
     free = {n: found[n] for n in found if n.startswith(f"{name}.")} | {f"{name}.df": _DF}
-    if f"{name}.lengthscale" not in free or noise_name not in found:
+    if f"{name}.df" not in found or noise_name not in found:
         raise ValueError(
-            f"tune_local: params has {sorted(found)}, wanted {name}.lengthscale and {noise_name}: "
-            "pass name= and noise_name= as in the model"
+            f"tune_local: params has {sorted(found)}, wanted {name}.df and {noise_name}: pass "
+            "name= and noise_name= as in the model"
         )
     kwargs.pop("batch_size", None)
     place = np.argsort(near.order)
@@ -102,18 +99,18 @@ def tune_local(
     partition, data = Partition.split(model, Call(call.args[1:], call.kwargs), guide)
     forward_pass, rows = ForwardPass(partition, site), np.asarray(near.x)
     r, K = map(np.asarray, _residuals(forward_pass, key, found, data, jnp.asarray(x)))
-    with handlers.block(), handlers.substitute(data=found):
-        own = np.asarray(local_kernel(name, rows.shape[1])(near.x[: len(K)], near.x[: len(K)]))
+    maker = rough_kernel if local_kernel is None else local_kernel
+    kernel = partial(_kernel, maker, name, rows.shape[1])
+    own = np.asarray(kernel(found)(near.x[: len(K)], near.x[: len(K)]))
     if not np.allclose(own + found[noise_name] ** 2 * np.eye(len(K)), K, rtol=1e-3, atol=1e-6):
         raise ValueError(
             "tune_local: local_kernel and noise_name give another covariance of the first rows "
             "than the model, wanted the kernel of local(name, near, kernel), and observe's noise"
         )
     chosen = np.random.default_rng(0).permutation(len(rows))[:_ROWS]
-    program = partial(_nearest_others, name=name, kernel=local_kernel)
+    program = partial(_nearest_others, name=name, kernel=maker)
     for _ in range(_ROUNDS if len(rows) > 1 else 0):
-        scaled = rows / np.asarray(found[f"{name}.lengthscale"])
-        others = _others(scaled, chosen, min(near.neighbours, len(rows) - 1))
+        others = _others(kernel(found), near.x, chosen, min(near.neighbours, len(rows) - 1))
         tuned = minimize(
             key, program, None, rows[chosen], r[chosen], rows[others], r[others], found[noise_name],
             steps=_STEPS, start=free, progress=False,
@@ -121,6 +118,9 @@ def tune_local(
         free = {n: jnp.asarray(a, found[n].dtype) for n, a in tuned.params.items()}
         found |= free
     return found
+
+
+_nearest = compiled(nearest, static_argnums=3)
 
 
 @partial(compiled, static_argnums=0)
@@ -136,11 +136,16 @@ def _residuals(forward_pass: ForwardPass, key: Any, params: Any, data: CallArray
     return site["value"][blocks.order] - blocks.mean_of_f, blocks.noisy[0]
 
 
-def _others(x: np.ndarray, chosen: np.ndarray, num: int) -> np.ndarray:
-    """Return the nearest rows of the chosen ones, [R, num], with copies of a row only if needed."""
-    from scipy.spatial import KDTree
+def _kernel(maker: KernelMaker, name: str, dim: int, params: Params) -> Any:
+    """Return g's kernel at these params."""
+    with handlers.block(), handlers.substitute(data=dict(params)):
+        return maker(name, dim)
 
-    found = KDTree(x).query(x[chosen], min(4 * num, len(x)))[1]
+
+def _others(kernel: Any, known: Array, chosen: np.ndarray, num: int) -> np.ndarray:
+    """Return the nearest rows of the chosen ones, [R, num], with copies of a row only if needed."""
+    x = np.asarray(known)
+    found = np.asarray(_nearest(kernel, known, known[chosen], min(4 * num, len(x))))
     copies = (x[found] == x[chosen][:, None]).all(axis=2)
     last = copies + (found == chosen[:, None])  # the row itself after its copies
     first = np.argsort(last, axis=1, kind="stable")[:, :num]
@@ -151,9 +156,9 @@ def _nearest_others(
     x: Array, r: Array, near_x: Array, near_r: Array, sd: Any, *, name: str, kernel: Any
 ) -> None:
     """Model residuals r = g(x) + noise, each given the residuals of others."""
-    k = kernel(name, x.shape[1])
-    scale = jnp.log(k.lengthscale)
-    numpyro.factor("prior", jnp.sum(dist.Normal(0.0, _SPREAD).log_prob(scale)))
+    with handlers.trace() as sites:
+        k = kernel(name, x.shape[1])
+    numpyro.factor("prior", log_prior(sites))
     weights, var = jax.vmap(partial(near_weights, k, noise=sd))(x, near_x)
     with numpyro.plate("data", len(x)):
         mean = jnp.sum(weights * near_r, axis=1)

@@ -43,13 +43,16 @@ def dense(x, y, values, hidden_new, new):
     """Return the log evidence of the last layer, and its mean and variance at hidden values."""
     hidden = hidden_of(x)
     last = [values["l2.lengthscale"], values["l2.variance"]]
-    rough, scale = values.get("g.variance", 0.0), values.get("g.lengthscale", np.ones(2))
+    rough = [
+        (values[f"{name}.variance"], values[f"{name}.lengthscale"])
+        for name in ("g", "g.short") if "g.variance" in values
+    ]  # fmt: skip
 
     def total(h, h_new, a, b):
-        r = np.sqrt(np.square((a[:, None] - b[None]) / scale).sum(axis=-1) + 2.2e-16)
-        return kernel(h, h_new, *last) + rough * np.exp(-r)
+        r = lambda scale: np.sqrt(np.square((a[:, None] - b) / scale).sum(axis=-1) + 2.2e-16)  # noqa: E731
+        return kernel(h, h_new, *last) + sum(v * np.exp(-r(scale)) for v, scale in rough)
 
-    var = last[1] + rough
+    var = last[1] + sum(v for v, _ in rough)
     noise = values["noise"] ** 2 + 1e-8 * var
     K = total(hidden, hidden, x, x) + noise * np.eye(len(x))
     evidence = -0.5 * (y @ np.linalg.solve(K, y) + np.linalg.slogdet(2 * np.pi * K)[1])
@@ -59,7 +62,8 @@ def dense(x, y, values, hidden_new, new):
 
 
 G = {"g.variance": np.array(0.4), "g.lengthscale": np.array([0.5, 0.3])}
-NONE = G | {"g.variance": np.array(1e-13)}  # 0 has no prior density
+G |= {"g.short.variance": np.array(0.1), "g.short.lengthscale": np.array([0.2, 0.1])}
+NONE = G | dict.fromkeys(["g.variance", "g.short.variance"], np.array(1e-13))  # 0 has no density
 
 
 @pytest.mark.parametrize(("rough", "same"), [({}, {}), (G, G), (NONE, {})])

@@ -201,7 +201,7 @@ def test_tuning_makes_rows_likely_given_their_nearest():
     )
     tuned = dgp.tune_local(KEY, models.deep_gp, guide, fit, near, **kwargs)
     assert {n for n in tuned if not np.array_equal(tuned[n], fit.params[n])} == {
-        "g.variance", "g.lengthscale", "g.df"
+        "g.variance", "g.lengthscale", "g.short.variance", "g.short.lengthscale", "g.df"
     }  # fmt: skip
 
     def density(params):
@@ -210,7 +210,7 @@ def test_tuning_makes_rows_likely_given_their_nearest():
 
     true = fit.params | {"g.variance": jnp.ones(()), "g.lengthscale": jnp.full(2, 0.5)}
     assert density(tuned) > max(density(true) - 0.05, density(fit.params) + 0.5)
-    with pytest.raises(ValueError, match=r"wanted h\.lengthscale and noise: pass"):
+    with pytest.raises(ValueError, match=r"wanted h\.df and noise: pass"):
         dgp.tune_local(KEY, models.deep_gp, guide, fit, near, name="h", **kwargs)
     other = kernels.SquaredExponential.learned
     with pytest.raises(ValueError, match="wanted the kernel of local"):
@@ -236,7 +236,5 @@ def test_errors_name_what_is_wrong():
     call, loss = (KEY, model, dgp.MeanField(model), params, X, Y), dgp.ImportanceWeighted(2)
     with pytest.raises(TypeError, match="wanted over='global'"):
         dgp.evaluate(*call, near=NEAR, loss=loss)
-    with pytest.raises(TypeError, match="without a lengthscale"):
-        dgp.local("g", NEAR, lambda name, dim: G + G)
     with pytest.raises(ValueError, match="one output and Gaussian noise"):
         handlers.seed(models.deep_gp, KEY)(X, Y, z=(X, X), out=2, local=NEAR)

@@ -7,18 +7,23 @@ from typing import Any
 
 import jax
 import numpy as np
+import numpyro
 from jax import random
 from jaxtyping import Array
+from numpyro import handlers
 
 from dgp_ppl import initialize, models
 from dgp_ppl._partition import compiled
 from dgp_ppl._typing import Inputs, Model
 from dgp_ppl.comparison._builders import kernel_maker, num_inducing, with_spare_rows
+from dgp_ppl.comparison._kernels import LocalKernel
 from dgp_ppl.comparison._method import Fitted, Task, register
 from dgp_ppl.inference import FitResult, MeanField, minimize
 from dgp_ppl.inference.programs._rows import padded_size
+from dgp_ppl.likelihoods._student_t import with_tails
 from dgp_ppl.linalg._precision import double
 from dgp_ppl.models import KernelMaker
+from dgp_ppl.models._local import log_prior
 
 __all__ = ["fit_collapsed", "fit_exact"]
 
@@ -56,8 +61,9 @@ def fit_collapsed(
 
 
 def collapsed(
-    result: FitResult, inducing: Any, kernel: KernelMaker, x: Any, y: Any, counts: Any = None
-) -> Fitted:
+    result: FitResult, inducing: Any, kernel: KernelMaker, x: Any, y: Any, counts: Any = None,
+    **kwargs: Any,
+) -> Fitted:  # fmt: skip
     """Return a fit of the params of `models.sgpr`, with the optimal q(v) given rows that count."""
     with jax.enable_x64(True):
         params = double({"l1.z": inducing, **result.params})
@@ -65,7 +71,7 @@ def collapsed(
     params = {n: np.asarray(a) for n, a in params.items()}
     elbo = float(result.elbo_per_datum[-1])
     result = dataclasses.replace(result, params=params)
-    kwargs = {"z": inducing, "kernel": kernel}
+    kwargs |= {"z": inducing, "kernel": kernel}
     return Fitted(models.svgp, MeanField(models.svgp), kwargs, result, elbo)
 
 
@@ -73,14 +79,48 @@ def fit_exact(task: Task, kernel: KernelMaker) -> Fitted:
     """Fit the exact GP of a kernel, a step of which costs N^3."""
     x, y, counts = with_spare_rows(task, padded_size(task.num_data))
     kwargs = {"depth": 1, "kernel": kernel, "priors": False, "counts": counts}
-    result = from_starts(task, models.exact, x, y, **kwargs)
+    is_local = isinstance(kernel, LocalKernel)
+    result = from_starts(task, _with_prior if is_local else models.exact, x, y, **kwargs)
     result = dataclasses.replace(result, num_data=task.num_data)
+    options: dict[str, Any] = {}
+    if is_local:
+        options["likelihood"], result.params["g.df"] = with_tails, _tails(result, x, y, kwargs)
     # Repeated rows add nothing, and a singular kernel matrix needs more jitter.
     distinct = np.unique(np.asarray(task.x), axis=0)
     z, *_ = with_spare_rows(
         dataclasses.replace(task, x=distinct, y=np.zeros(len(distinct))), padded_size(len(distinct))
     )
-    return collapsed(result, z, kernel, x, y, counts)
+    return collapsed(result, z, kernel, x, y, counts, **options)
+
+
+def _with_prior(x: Any, y: Any = None, **kwargs: Any) -> None:
+    """Add the prior of g's lengthscales, which of few rows may fall to where all is rounding."""
+    with handlers.trace() as sites:
+        models.exact(x, y, **kwargs)
+    numpyro.factor("prior", log_prior({n: s for n, s in sites.items() if n.startswith("g.")}))
+
+
+def _tails(result: FitResult, x: Any, y: Any, kwargs: dict[str, Any]) -> float:
+    """Return the degrees of freedom of rows given all others.
+
+    Source: Sundararajan & Keerthi (2001), "Predictive approaches for choosing hyperparameters in
+    Gaussian processes", eq. 6.
+    """
+    from scipy import optimize, stats
+
+    params, (x, y) = double(result.params), double((x, y))
+    with jax.enable_x64(True), handlers.trace() as sites, handlers.substitute(data=params):
+        models.exact(x, y, **kwargs)
+    covariance: Any = sites["y"]["fn"].covariance_matrix
+    inverse = np.linalg.inv(np.asarray(covariance))
+    z = (inverse @ np.asarray(y) / np.sqrt(np.diag(inverse)))[np.asarray(kwargs["counts"])]
+
+    def loss(log: float) -> float:
+        df = 2 + np.exp(log)
+        return -np.sum(stats.t.logpdf(z, df, scale=np.sqrt(1 - 2 / df)))
+
+    found: Any = optimize.minimize_scalar(loss, bounds=(-5, 7), method="bounded")
+    return float(2 + np.exp(found.x))
 
 
 def from_starts(task: Task, model: Model, x: Inputs, y: Any, **kwargs: Any) -> FitResult:

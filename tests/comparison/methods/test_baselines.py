@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from scipy import stats
 from sklearn.linear_model import BayesianRidge
 
 import dgp_ppl
@@ -62,7 +63,7 @@ def test_linear_is_bayesian_linear_regression():
 def test_gp_is_exact(method):
     """The ELBO equals log p(y), and the predictive mean is exact, also with repeated rows.
 
-    So is `local` of one layer and few rows.
+    So is `local` of one layer and few rows, whose lengthscales of g have a prior.
     """
     data = few("diabetes", 30)
     y = np.repeat(data.y, 2) + 30 * np.random.default_rng(0).standard_normal(60)
@@ -78,18 +79,30 @@ def test_gp_is_exact(method):
         )
     )  # fmt: skip
 
+    rough = [params[n] for n in ("g.lengthscale", "g.short.lengthscale") if method == "local"]
+
     def kernel(a, b):
         square = lambda scale: (((a[:, None] - b) / scale) ** 2).sum(axis=-1)  # noqa: E731
         smooth = params["l1.variance"] * np.exp(-0.5 * square(params["l1.lengthscale"]))
         if method == "gp":
             return smooth
-        return smooth + params["g.variance"] * np.exp(-np.sqrt(square(params["g.lengthscale"])))
+        far, short = (np.exp(-np.sqrt(square(scale))) for scale in rough)
+        return smooth + params["g.variance"] * far + params["g.short.variance"] * short
 
     K = kernel(x, x) + params["noise"] ** 2 * np.eye(len(x))
     evidence = -0.5 * (y @ np.linalg.solve(K, y) + np.linalg.slogdet(2 * np.pi * K)[1])
+    evidence -= 0.5 * np.sum(np.square(np.log(rough) / 1.5))  # the prior
     assert run.fitted.elbo_per_datum == pytest.approx(evidence / len(y), abs=1e-6)
     mean = kernel(x_test, x) @ np.linalg.solve(K, y)
     np.testing.assert_allclose(run.test.mean, run.standardizer.original(mean), rtol=1e-4)
+    if method == "local":  # predictions have the tails of rows given all others
+        inverse, df = np.linalg.inv(K), params["g.df"]
+        z = inverse @ y / np.sqrt(np.diag(inverse))
+        loss = lambda df: -stats.t.logpdf(z, df, scale=np.sqrt(1 - 2 / df)).sum()  # noqa: E731
+        assert loss(df) < min(loss(0.9 * df + 0.2), loss(1.1 * df - 0.2))
+        y_test = run.test.mean + 2.0
+        given = stats.t(df, run.test.mean, np.sqrt(run.test.var * (1 - 2 / df)))
+        np.testing.assert_allclose(run.test.log_prob(y_test), given.logpdf(y_test), rtol=1e-4)
 
 
 def test_too_many_rows_are_one_row_of_the_table(monkeypatch):
