@@ -9,7 +9,7 @@ from support.comparisons import TINY
 from support.helpers import KEY, regression
 
 import dgp_ppl
-from dgp_ppl.comparison import Setting, Task, build
+from dgp_ppl.comparison import METHODS, Setting, Task, build
 from dgp_ppl.comparison._fit_method import fit_method
 from dgp_ppl.comparison.methods._guides import _best_depth, _fit_mean_field, _starts
 
@@ -81,9 +81,9 @@ def test_few_rows_may_have_one_layer():
     task = Task(KEY, x, y, Setting())
     deep = _fit_mean_field(task.with_setting(steps=3), start=[{}])
     assert deep.kwargs["z"][0].shape == (6, 1)
-    one = _best_depth(task.with_setting(steps=3000), deep)
+    one = _best_depth(task.with_setting(steps=3000), deep, METHODS["sgpr"])
     assert one.model is dgp_ppl.models.svgp
     assert one.elbo_per_datum > deep.elbo_per_datum
     better = dataclasses.replace(deep, elbo_per_datum=one.elbo_per_datum + 1)
-    assert _best_depth(task.with_setting(steps=3000), better) is better
-    assert _best_depth(task.with_setting(steps=2999), deep) is deep
+    assert _best_depth(task.with_setting(steps=3000), better, lambda task: one) is better
+    assert _best_depth(task.with_setting(steps=2999), deep, lambda task: one) is deep
