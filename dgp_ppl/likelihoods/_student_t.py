@@ -23,6 +23,7 @@ from dgp_ppl.linalg._products import deviation
 _STEP = 0.6
 _LOGS = np.arange(-34, 2.8, _STEP)
 _BELOW = math.exp(_LOGS[0]) * _STEP / math.expm1(_STEP)  # the sum of exp(u) below the first node
+LEAST_DF = 3.0  # of a row given others, where the scale is .58 of the sd
 _MANY = 10.0  # from here on Stirling's series is exact
 
 
@@ -174,14 +175,23 @@ class WithTails(AnalyticLikelihood, dist.Normal):
         return of_variance(self.df, self.latent, var + self.variance)
 
 
+class _Exact(_Convolved):
+    """A Student t distribution, exact at any `df`, where NumPyro's has rounding errors."""
+
+    def log_prob(self, value: Array) -> Array:
+        log_ratio = jnp.log1p(jnp.square((value - self.loc) / self.scale) / self.df)
+        return _log_constant(self.df) - jnp.log(self.scale) - 0.5 * (self.df + 1) * log_ratio
+
+
 def of_variance(df: Any, mean: Array, var: Array) -> dist.Distribution:
     """Return the Student t distribution of this mean and variance, [..., N]."""
-    return _Convolved(df, mean, jnp.sqrt(var * (1 - 2 / df)), jnp.zeros_like(var))
+    return _Exact(jnp.asarray(df), mean, jnp.sqrt(var * (1 - 2 / df)), jnp.zeros_like(var))
 
 
 def tails(name: str) -> Any:
     """Register the degrees of freedom of a row given others; at 1,000 it is Gaussian."""
-    return numpyro.param(f"{name}.df", 1000.0, constraint=constraints.greater_than(2.0))
+    # Near 2 the variance would say nothing about the width.
+    return numpyro.param(f"{name}.df", 1000.0, constraint=constraints.greater_than(LEAST_DF))
 
 
 def with_tails(f: Array) -> WithTails:

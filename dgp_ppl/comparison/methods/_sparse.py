@@ -20,7 +20,7 @@ from dgp_ppl.comparison._kernels import LocalKernel
 from dgp_ppl.comparison._method import Fitted, Task, register
 from dgp_ppl.inference import FitResult, MeanField, minimize
 from dgp_ppl.inference.programs._rows import padded_size
-from dgp_ppl.likelihoods._student_t import with_tails
+from dgp_ppl.likelihoods._student_t import LEAST_DF, with_tails
 from dgp_ppl.linalg._precision import double
 from dgp_ppl.models import KernelMaker
 from dgp_ppl.models._local import log_prior
@@ -116,11 +116,11 @@ def _tails(result: FitResult, x: Any, y: Any, kwargs: dict[str, Any]) -> float:
     z = (inverse @ np.asarray(y) / np.sqrt(np.diag(inverse)))[np.asarray(kwargs["counts"])]
 
     def loss(log: float) -> float:
-        df = 2 + np.exp(log)
+        df = LEAST_DF + np.exp(log)
         return -np.sum(stats.t.logpdf(z, df, scale=np.sqrt(1 - 2 / df)))
 
     found: Any = optimize.minimize_scalar(loss, bounds=(-5, 7), method="bounded")
-    return float(2 + np.exp(found.x))
+    return float(LEAST_DF + np.exp(found.x))
 
 
 def from_starts(task: Task, model: Model, x: Inputs, y: Any, **kwargs: Any) -> FitResult:
