@@ -61,10 +61,9 @@ def guided(model: Model, guide: Model, params: Params | Fitted) -> Model:
                 "guided: the model runs without a random key, wanted one; run it through "
                 "Predictive or under numpyro.handlers.seed"
             )
-        posterior = guide
+        posterior, shared = guide, partial(shared_sites, model, Call(args, kwargs))
         if isinstance(guide, LayerGuide):
             guide.setup(*args, **kwargs)
-            shared = partial(shared_sites, model, Call(args, kwargs))
             posterior = guide.for_new_rows(shared)
         with alone():
             seeded = GivenParams(handlers.seed(posterior, key), values, "guided")
@@ -72,6 +71,8 @@ def guided(model: Model, guide: Model, params: Params | Fitted) -> Model:
         latent: Any = {
             n: s for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]
         }
+        if not isinstance(guide, LayerGuide):  # which draws latents of the fit's rows
+            latent = {n: latent[n] for n in latent.keys() & shared()}
         with handlers.replay(trace=latent):
             found = given(*args, **kwargs)
         if not is_checked:  # names do not change between calls

@@ -90,8 +90,10 @@ class ForwardPass:
                 guide = guide.for_new_rows(shared)
             seeded = handlers.substitute(handlers.seed(guide, key_global), data=params)
             drawn = handlers.trace(seeded).get_trace(*call.args, **call.kwargs).items()
-            # A guide's factors are observed sites.
+            # A guide's factors are observed sites. Other guides draw latents of the fit's rows.
             latent: Any = {n: s for n, s in drawn if s["type"] == "sample" and not s["is_observed"]}
+            if not isinstance(guide, LayerGuide):
+                latent = {n: latent[n] for n in latent.keys() & shared()}
             model = handlers.replay(model, latent)
         model = handlers.substitute(model, data=params)
 

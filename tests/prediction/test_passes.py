@@ -9,6 +9,7 @@ import pytest
 from jax import random
 from numpyro import handlers
 from numpyro.infer import Predictive
+from numpyro.infer.autoguide import AutoDelta
 from scipy import stats
 from support.helpers import (
     KEY,
@@ -195,3 +196,18 @@ def test_latents_of_another_plate_of_the_moved_rows_are_new():
     for rows in (4, 6):
         p = dgp.predict(KEY, model, guide, params, X[:rows], **options)
         assert (np.abs(p.mean) < 5).all()
+
+
+def test_numpyros_guides_draw_no_latents_of_new_rows():
+    def model(x, y=None):
+        f1, f2 = (dgp.gp(n, kernels.Matern32(1.0, 1.0), X[:3]) for n in ("l1", "l2"))
+        with dgp.minibatch(x, y) as (x, y):
+            e = numpyro.sample("e", dist.Normal(0.0, 2.0))
+            numpyro.sample("y", dgp.observe(f2(f1.sample(x)) + e, _normal), obs=y)
+
+    rows, guide = np.linspace(-1, 1, 32)[:, None], AutoDelta(model)
+    params = start(model, guide, rows, np.zeros(32)) | {"e_auto_loc": jnp.full(32, 1e3)}
+    for num in (32, 5):
+        assert np.abs(dgp.predict(KEY, model, guide, params, rows[:num]).mean).max() < 5
+        program = Predictive(dgp.guided(model, guide, params), num_samples=20)
+        assert np.abs(program(KEY, rows[:num])["y"]).max() < 20

@@ -91,6 +91,8 @@ def shared_sites(model: Model, call: Call, site: str | None = None) -> frozenset
     others = [a for a in (*call.args, *call.kwargs.values()) if a is not x]
     made = {n: [a for a in s["arrays"] if a is not None] for n, s in sites.items() if "arrays" in s}
     samples = {n: s for n, s in sites.items() if s["type"] == "sample"}
+    # Auxiliary sites, the unit noise of hidden layers, are of rows also where no plate says so.
+    samples = {n: s for n, s in samples.items() if not s["infer"].get("is_auxiliary")}
     plates = {n: {frame.name for frame in s["cond_indep_stack"]} for n, s in samples.items()}
     found = {n for n, s in samples.items() if as_observed(s["fn"]) is not None}
     found = {n for n in found if not samples[n]["is_observed"]} or found
