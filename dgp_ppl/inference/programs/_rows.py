@@ -192,7 +192,11 @@ def _can_pad(partition: Partition, shapes: _Shapes, taken: _Numbers) -> bool:
         if any(s["scale"] not in (None, 1) for s in sites.values() if s["type"] == "sample"):
             raise ValueError("a site is scaled")
         with padded(1):
-            return sites | survey(partition.guide_with(data), call)
+            drawn = survey(partition.guide_with(data), call)
+        noise = {n for n, s in sites.items() if s.get("infer", {}).get("is_auxiliary")}
+        if noise & drawn.keys():  # of the rows of the guide's first call
+            raise ValueError("the guide draws the rows' noise")
+        return sites | drawn
 
     return shapes.can_grow(program, taken)
 

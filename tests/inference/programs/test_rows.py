@@ -8,6 +8,7 @@ import numpyro.distributions as dist
 import pytest
 from jax import random
 from numpyro import handlers
+from numpyro.infer.autoguide import AutoMultivariateNormal
 from support import fits
 from support.helpers import KEY, compiled
 
@@ -111,6 +112,9 @@ def test_what_uses_rows_elsewhere_is_not_padded():
     for model in (centred, inducing_rows, with_factor, with_offsets, tempered):
         assert num_rows(model) == (None, 20)
     assert num_rows(svgp, lambda x, y, *, z: numpyro.param("a", jnp.sum(x))) == (None, 20)
+    joint, deep = AutoMultivariateNormal(deep_gp), {"z": (Z, Z)}
+    handlers.seed(joint, KEY)(X[:20], Y[:20], **deep)  # from now on it draws noise of 20 rows
+    assert num_rows(deep_gp, joint, **deep) == (None, 20)
     latent = {"z": [np.c_[Z, Z]]}
     assert num_rows(gplvm, **latent) == (None, 20)
 
