@@ -9,7 +9,7 @@ from typing import Any
 import jax
 from jax import random
 from numpyro import handlers
-from numpyro.infer.autoguide import AutoGuide, AutoNormal
+from numpyro.infer.autoguide import AutoGuide, AutoLaplaceApproximation, AutoNormal
 
 from dgp_ppl._checks import (
     check_shapes,
@@ -82,6 +82,12 @@ def declared_params(
     model: Model | None, guide: Model | None, call: Call, *, new_rows: bool = False
 ) -> Declared:
     """Return the params that programs declare in a call, without computing anything."""
+    if new_rows and isinstance(guide, AutoLaplaceApproximation):
+        raise TypeError(
+            "AutoLaplaceApproximation: the guide runs as a point, its mode, so predictions would "
+            "lack the posterior's variance; wanted guide=None, and as posterior_samples its draws: "
+            "guide.sample_posterior(key, params, sample_shape=(100,))"
+        )
     set_up_guide(random.PRNGKey(0), guide, call)
     partition, data = Partition.split(model, call, guide)
     shapes, treedef = jax.tree.flatten(jax.tree.map(_abstract, data))

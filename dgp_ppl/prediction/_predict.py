@@ -98,8 +98,8 @@ def predict(
 
     Raises:
         DataError: if x has NaN or infinity.
-        TypeError: if `key` is no random key, x holds no numbers, or `num_samples` or `chunk_size`
-            is not an integer.
+        TypeError: if `key` is no random key, x holds no numbers, `num_samples` or `chunk_size` is
+            not an integer, or the guide is an `AutoLaplaceApproximation`, which runs as a point.
         ValueError: if x is not [N, D], `num_samples` or `chunk_size` is not positive,
             `posterior_samples` has different numbers of draws or comes with a guide, a param is not
             finite, or the names or shapes of params differ from the model's and the guide's.

@@ -9,6 +9,7 @@ import pytest
 from jax import random
 from numpyro import handlers
 from numpyro.infer import SVI, Predictive, TraceMeanField_ELBO
+from numpyro.infer.autoguide import AutoLaplaceApproximation
 from support.fits import SHALLOW as FITTED, shallow
 from support.helpers import KEY, regression, start
 
@@ -138,6 +139,18 @@ def test_a_result_serves_as_its_params():
     stock = svi.run(KEY, 2, *where, progress_bar=False, **z)
     assert predicted(stock, guide=FITTED, **z).params.keys() == fit.params.keys()
     assert shallow(1, start=dataclasses.replace(fit)).losses.shape == (1,)
+
+
+def test_predictions_refuse_a_laplace_guide_which_runs_as_a_point(good):
+    guide = AutoLaplaceApproximation(svgp)
+    seeded(guide, X, Y, **ONE)
+    mode = without(good, "l1.v.loc", "l1.v.scale_tril") | {"auto_loc": jnp.zeros(4)}
+    for call in (
+        lambda: predicted(mode, guide=guide),
+        lambda: seeded(dgp.guided(svgp, guide, mode), X, **ONE),
+    ):
+        with pytest.raises(TypeError, match=r"AutoLaplaceApproximation: .*posterior_samples"):
+            call()
 
 
 def test_other_rows_and_frozen_params(good):
