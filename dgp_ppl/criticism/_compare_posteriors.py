@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import random
 from jax.typing import ArrayLike
+from numpyro.infer.autoguide import AutoGuide
 from scipy import stats
 from scipy.special import logsumexp
 
@@ -17,9 +18,9 @@ from dgp_ppl._checks import check_count, check_key, check_kind, checked_call, pa
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.criticism._check_guide import khat
-from dgp_ppl.inference import Chains, LayerGuide
+from dgp_ppl.inference import Chains
 from dgp_ppl.inference._params import checked_params
-from dgp_ppl.inferencedata._draws import Draws
+from dgp_ppl.inferencedata._draws import Draws, draws_from_guide
 from dgp_ppl.inferencedata._log_likelihood import PointwiseEvaluator
 from dgp_ppl.inferencedata._sites import ModelSites
 
@@ -63,7 +64,7 @@ class PosteriorComparison:
 def compare_posteriors(
     key: PRNGKey,
     exact: Chains,
-    approximation: LayerGuide | Chains,
+    approximation: Model | Chains,
     model: Model,
     params: Params | Fitted,
     *args: Any,
@@ -126,9 +127,13 @@ def compare_posteriors(
     if isinstance(approximation, Chains):
         draws = approximation
     else:
-        found = approximation.sample_posterior(
-            key_draw, values, *args, sample_shape=(num_draws,), **kwargs
-        )
+        if isinstance(approximation, AutoGuide):
+            found = approximation.sample_posterior(
+                key_draw, values, *args, sample_shape=(num_draws,), **kwargs
+            )
+        else:  # a function
+            own = model, approximation, values, call, ModelSites.from_model(model, call), num_draws
+            found = {n: a[0] for n, a in draws_from_guide(key_draw, *own).values.items()}
         groups = _NUM_GROUPS, num_draws // _NUM_GROUPS
         draws = Chains({
             n: np.asarray(a)[: math.prod(groups)].reshape(*groups, *a.shape[1:])

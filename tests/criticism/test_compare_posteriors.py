@@ -129,6 +129,17 @@ def test_a_model_without_layers():
     assert abs(found.value) > 10 * found.error
 
 
+def test_a_guide_function_of_ones_own():
+    x, chains = jnp.linspace(-1, 1, 10), Chains({"w": RNG(0).standard_normal((4, 500))})
+
+    def guide(x, y=None):
+        numpyro.sample("w", dist.Normal(numpyro.param("loc", 0.0), 1.0))
+
+    for loc in (0.0, 2.0):
+        found = compare_posteriors(KEY, chains, guide, line, {"loc": loc}, x, x).joint
+        assert abs(found.value - normal_distance(loc)) < 4 * found.error
+
+
 ROWS = regression(rows=12)
 
 
