@@ -168,18 +168,6 @@ class _holds(Messenger):  # noqa: N801 - a handler
             msg["arrays"] = self.arrays
 
 
-class _rows_at_hand(Messenger):  # noqa: N801 - a handler
-    """Handler that gives a plate the rows of a source that have been read."""
-
-    def __init__(self, numbers: Array) -> None:
-        super().__init__()
-        self.numbers = numbers
-
-    def process_message(self, msg: Any) -> None:
-        if msg["type"] == "plate":
-            msg["value"] = self.numbers
-
-
 @jax.jit
 def _take(array: Array, rows: Int[Array, " B"]) -> Array:
     return array[rows]
@@ -309,7 +297,9 @@ def minibatch(
     subsample = None if batch_size is None or batch_size >= size else int(batch_size)
     streamed = next((a for a in arrays if isinstance(a, Streamed)), None)
     num_real = context.num_real
-    handler = stratified(num_real) if streamed is None else _rows_at_hand(streamed.numbers)
+    handler: Any = stratified(num_real)
+    if streamed is not None:  # the plate has the rows that have been read
+        handler = handlers.substitute(data={name: streamed.numbers})
     if near is not None and all(a is not None for a in arrays[1:2]):  # else rows to predict
         _check_near(near, arrays, size, num_real)
         handler = _in_runs(near.order, near.block)
