@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +12,6 @@ from jax import lax, random
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 from numpyro import handlers
-from numpyro.primitives import Messenger
 
 from dgp_ppl._partition import Call, CallArrays, Partition
 from dgp_ppl._typing import Model, Params, PRNGKey
@@ -47,7 +45,7 @@ class ExpectationMaximization:
     ) -> None:
         self.kernel, self.optimizer, self.bijections = kernel, optimizer, bijections
         self.partition, self.data = Partition.split(kernel.model, call)
-        averaged = Potential(partial(_with_expected_log_likelihood, kernel.model))
+        averaged = Potential(handlers.infer_config(kernel.model, config_fn=_as_under_a_guide))
         weighted = ((averaged, expected), (kernel.potential, 1 - expected))
         self.energies = [(energy, weight) for energy, weight in weighted if weight]
         self.program = StepProgram(self._iterations)
@@ -119,14 +117,6 @@ def _flat(chains: Any) -> Array:
     return jax.vmap(lambda u: ravel_pytree(u)[0])(chains)
 
 
-class _ExpectedLogLikelihood(Messenger):
-    """Makes `observe` average log p(y | f) over f given the draw of v, as under a guide."""
-
-    def process_message(self, msg: Any) -> None:
-        if msg["type"] == "sample" and is_layer(msg):
-            msg["infer"] = with_handover(msg, q=None, guided=True)
-
-
-def _with_expected_log_likelihood(model: Model, *args: Any, **kwargs: Any) -> Any:
-    with _ExpectedLogLikelihood():
-        return model(*args, **kwargs)
+def _as_under_a_guide(site: Any) -> dict[str, Any]:
+    """Make `observe` average log p(y | f) over f given the draw of v."""
+    return with_handover(site, q=None, guided=True) if is_layer(site) else {}
