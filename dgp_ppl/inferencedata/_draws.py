@@ -14,10 +14,10 @@ import numpyro.distributions as dist
 from jax import random
 from jaxtyping import Array
 from numpyro import handlers
-from numpyro.infer.autoguide import AutoDelta, AutoGuide, AutoLaplaceApproximation
+from numpyro.infer.autoguide import AutoDelta, AutoLaplaceApproximation
 from numpyro.primitives import Messenger
 
-from dgp_ppl._partition import Call, CallArrays, Partition, alone
+from dgp_ppl._partition import Call, CallArrays, Partition
 from dgp_ppl._typing import Model, Params, PRNGKey
 from dgp_ppl.core import AbstractInducing, TransportInducing
 from dgp_ppl.core._handover import handover_of, with_handover
@@ -93,12 +93,7 @@ def draws_from_guide(
     num: int,
 ) -> Draws:  # fmt: skip
     """Draw from a guide, as one chain, with log densities where the guide has them."""
-    if isinstance(guide, LayerGuide):
-        guide.setup(*call.args, **call.kwargs)
-        guide = guide.drawn()
-    elif isinstance(guide, AutoGuide) and guide.prototype_trace is None:
-        with alone(), handlers.seed(rng_seed=0):
-            guide(*call.args, **call.kwargs)
+    guide = guide.drawn() if isinstance(guide, LayerGuide) else guide
     if isinstance(guide, AutoLaplaceApproximation):  # a trace of it is only the mode
         found = guide.sample_posterior(key, params, *call.args, sample_shape=(num,), **call.kwargs)
         return Draws({n: np.asarray(found[n])[None] for n in sites.latent_dims})

@@ -22,9 +22,9 @@ from dgp_ppl._checks import (
     checked_call,
     params_of,
 )  # fmt: skip
-from dgp_ppl._partition import alone
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference import FitResult, Implicit, LayerGuide, default_optimizer, fit, freeze
+from dgp_ppl.inference._params import set_up_guide
 from dgp_ppl.inference.runs._summary import Summarized
 from dgp_ppl.prediction._predict import predict
 from dgp_ppl.prediction._prediction import Prediction
@@ -166,7 +166,7 @@ def infer_latent(
     check_count("infer_latent", "steps", steps)
     check_positive("infer_latent", "learning_rate", learning_rate, most=1e9)
     check_kind("infer_latent", "guide", guide, LayerGuide, "a guide, such as MeanField(model)")
-    args, kwargs = checked_call("infer_latent", model, guide, (x, y, *args), kwargs)
+    args, kwargs = call = checked_call("infer_latent", model, guide, (x, y, *args), kwargs)
     x, y = args[:2]
     params = params_of("infer_latent", params)
     dim = _moments(params, site)[0].shape[1]
@@ -178,8 +178,7 @@ def infer_latent(
     if loc.shape != (rows, dim):
         raise ValueError(f"infer_latent: start has shape {loc.shape}, wanted {(rows, dim)}")
     new_guide = guide.with_model(model)
-    with alone(), handlers.seed(rng_seed=key):
-        new_guide.setup(*args, **kwargs)
+    set_up_guide(key, new_guide, call)
     if f"{site}_auto_loc" not in new_guide.row_params or isinstance(guide, Implicit):
         raise TypeError(
             f"infer_latent: guide is {type(guide).__name__} with latent rows "

@@ -6,7 +6,6 @@ import dataclasses
 import warnings
 from typing import Any, Literal
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import random
@@ -18,13 +17,14 @@ from dgp_ppl._checks import check_choice, check_count, check_counts, check_key, 
 from dgp_ppl._partition import Call, Partition, alone
 from dgp_ppl._progress import Progress
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
-from dgp_ppl.inference._params import checked_params
+from dgp_ppl.inference._params import checked_params, set_up_guide
 from dgp_ppl.inference.evidence._smc import anneal, pilot
 from dgp_ppl.inference.evidence._starts import start_at_guide, start_at_prior, why_no_evidence
 from dgp_ppl.inference.evidence._target import Arrays, Target
 from dgp_ppl.inference.evidence._weights import doubts, estimate
 from dgp_ppl.inference.guides import LayerGuide
 from dgp_ppl.inference.programs._data import check_data
+from dgp_ppl.inference.programs._handlers import survey
 from dgp_ppl.inference.runs._summary import Summarized
 from dgp_ppl.inference.samplers import Chains
 from dgp_ppl.likelihoods._observe import as_observed
@@ -181,10 +181,9 @@ def annealed_evidence(
     check_choice("annealed_evidence", "start", start, ("guide", "prior"))
     if (why := why_no_evidence(guide)) is not None:
         raise TypeError(f"annealed_evidence: {why}")
-    args, kwargs = call = checked_call("annealed_evidence", model, guide, args, kwargs)
+    call = checked_call("annealed_evidence", model, guide, args, kwargs)
     check_data("annealed_evidence", model, call)
-    with alone(), handlers.seed(rng_seed=key):
-        guide.setup(*args, **kwargs)
+    set_up_guide(key, guide, call)
     needed = guide if start == "guide" or guide.other_sites else None
     params = checked_params("annealed_evidence", params, model, needed, call)
     # The seventh key is left out, so that estimates of version 0.2 stay.
@@ -234,14 +233,7 @@ def _other_sites(
     base: LayerGuide, params: Params, call: Call
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]], bool]:
     """Return shapes of hidden layers' noise and of other sites, and if densities are estimates."""
-    sites: dict[str, Any] = {}
-
-    def run() -> None:
-        program = handlers.substitute(handlers.seed(base.model, random.PRNGKey(0)), data=params)
-        sites.update(handlers.trace(program).get_trace(*call.args, **call.kwargs))
-
-    with alone():
-        jax.eval_shape(run)
+    sites = survey(handlers.substitute(base.model, data=params), call)
     for name, site in sites.items():
         if site["type"] == "plate" and len(site["value"]) < site["args"][0]:
             raise ValueError(

@@ -14,7 +14,7 @@ from numpyro import handlers
 from numpyro.infer.util import log_density
 
 from dgp_ppl._checks import check_count, check_key, check_kind, checked_call
-from dgp_ppl._partition import CallArrays, Partition, alone, compiled
+from dgp_ppl._partition import CallArrays, Partition, compiled
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference._params import checked_params
 from dgp_ppl.inference.evidence._weights import LEAST_WORTH
@@ -82,11 +82,9 @@ def importance_evidence(
     wanted = "a Diffusion, whose paths have importance weights"
     check_kind("importance_evidence", "guide", guide, Diffusion, wanted)
     check_count("importance_evidence", "num_paths", num_paths, 2)
-    args, kwargs = call = checked_call("importance_evidence", model, guide, args, kwargs)
+    call = checked_call("importance_evidence", model, guide, args, kwargs)
     check_data("importance_evidence", model, call)
     partition, data = Partition.split(model, call)
-    with alone(), handlers.seed(rng_seed=key):
-        guide.setup(*args, **kwargs)
     params = checked_params("importance_evidence", params, model, guide, call)
     drawn = guide.drawn()
 

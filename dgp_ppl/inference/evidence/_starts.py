@@ -10,10 +10,10 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from numpyro import handlers
 
-from dgp_ppl._partition import Call, alone
+from dgp_ppl._partition import Call
 from dgp_ppl._typing import Params, PRNGKey
+from dgp_ppl.inference._params import set_up_guide
 from dgp_ppl.inference.guides import Decoupled, LayerGuide, MeanField
 from dgp_ppl.inference.guides._transport import has_reference_space, reference_guide
 
@@ -42,8 +42,7 @@ def start_at_guide(
     """Return a guide with a reference space (it, its base, or a Gaussian), and its params."""
     if has_reference_space(guide):
         base = reference_guide("annealed_evidence", guide)
-        with alone(), handlers.seed(rng_seed=key):
-            base.setup(*call.args, **call.kwargs)
+        set_up_guide(key, base, call)
         return base, params
     num = _DRAWS_PER_VALUE * max(M for M, _ in (layer.shape for layer in guide.layers.values()))
     draws = guide.sample_posterior(key, params, *call.args, sample_shape=(num,), **call.kwargs)
