@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -288,25 +289,17 @@ class Partition:
     def split(model: Any, call: Call, guide: Any = None) -> tuple[Partition, CallArrays]:
         """Return the static part of a call, and the arrays to join with it."""
         held = guide.arrays if isinstance(guide, ComparedByFields) else {}
-        leaves, treedef = jax.tree.flatten(CallArrays(call.args, call.kwargs, held))
-        is_array = [isinstance(leaf, jax.Array | np.ndarray) for leaf in leaves]
-        pairs = list(zip(leaves, is_array, strict=True))
-        arrays = treedef.unflatten([on_device(leaf) if a else None for leaf, a in pairs])
-        static = treedef.unflatten([None if a else leaf for leaf, a in pairs])
-        return Partition(model, guide, static), arrays
+        is_array = lambda a: isinstance(a, jax.Array | np.ndarray)  # noqa: E731
+        arrays, static = eqx.partition(CallArrays(call.args, call.kwargs, held), is_array)
+        return Partition(model, guide, static), jax.tree.map(on_device, arrays)
 
     def join(self, arrays: CallArrays) -> Call:
-        return Call(*self._joined(arrays)[:2])
+        return Call(*eqx.combine(arrays, self.static)[:2])
 
     def guide_with(self, arrays: CallArrays) -> Any:
         if not isinstance(self.guide, ComparedByFields):
             return self.guide
-        return self.guide.with_arrays(self._joined(arrays).guide)
-
-    def _joined(self, arrays: CallArrays) -> CallArrays:
-        is_none = lambda a: a is None  # noqa: E731
-        either = lambda a, b: b if a is None else a  # noqa: E731
-        return jax.tree.map(either, arrays, self.static, is_leaf=is_none)
+        return self.guide.with_arrays(eqx.combine(arrays, self.static).guide)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Partition) and vars(self)["_key"] == vars(other)["_key"]
