@@ -94,10 +94,7 @@ def checked_call(
     check_program(caller, "model", model)
     if guide is not None:
         check_program(caller, "guide", guide)
-    try:
-        found = call_signature(model).parameters.values()
-    except (TypeError, ValueError):
-        found = ()
+    found = call_signature(model).parameters.values()
     names = [p.name for p in found if p.kind <= p.POSITIONAL_OR_KEYWORD]
     names += map(str, range(len(names), len(args)))
     # A source of rows stands for several arguments.

@@ -135,17 +135,20 @@ class Call:
 
 
 def call_signature(model: Any) -> inspect.Signature:
-    """Return the signature of a model, or of the model within handlers."""
+    """Return the signature of a model, or of the model within handlers; of any if it has none."""
     while not inspect.isfunction(model) and getattr(model, "fn", None) is not None:
         model = model.fn
-    return inspect.signature(model)
+    try:
+        return inspect.signature(model)
+    except (TypeError, ValueError):
+        return inspect.signature(lambda *args, **kwargs: None)
 
 
 def named_arrays(model: Any, call: Call) -> Iterator[tuple[str, Any]]:
     """Yield the arrays among a model's arguments, with names; of streamed ones the rows at hand."""
     try:
         bound = call_signature(model).bind(*call.args, **call.kwargs).arguments
-    except (TypeError, ValueError):
+    except TypeError:
         bound = {f"argument {i}": a for i, a in enumerate(call.args)} | call.kwargs
     is_leaf = lambda a: isinstance(a, Streamed)  # noqa: E731
     for path, leaf in jax.tree_util.tree_leaves_with_path(bound, is_leaf=is_leaf):

@@ -116,10 +116,7 @@ def check_fit(
         num_data = len(args[0])
         places = _some(num_data)
         args = (*args[0].take(places), *args[1:])
-    try:
-        names = list(call_signature(model).parameters)
-    except (TypeError, ValueError):
-        names = []
+    names = list(call_signature(model).parameters)
     place = names.index("y") if "y" in names else 1
     if len(args) <= place or args[place] is None:
         raise ValueError(

@@ -312,10 +312,7 @@ def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> KeptFit:
 
 def _check_arguments(model: Model, kwargs: dict[str, Any]) -> None:
     """Raise unless the model, or `predict`, takes all keyword arguments."""
-    try:
-        parameters = call_signature(model).parameters.values()
-    except (TypeError, ValueError):  # functions that do not say what they take
-        return
+    parameters = call_signature(model).parameters.values()
     known = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     unknown = [n for n in kwargs if n not in known and n not in _PREDICT_OPTIONS]
     if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters):

@@ -215,10 +215,7 @@ def _stacked(
     caller: str, model: Model, call: Call, each: tuple[str, ...], num: int
 ) -> tuple[Any, Any]:
     """Return which arrays of the args and kwargs have an axis of fits; None for static values."""
-    try:
-        names = list(call_signature(model).parameters)
-    except (TypeError, ValueError):
-        names = []
+    names = list(call_signature(model).parameters)
     arguments = dict(zip(names, call.args, strict=False)) | call.kwargs
     if unknown := [n for n in each if n not in arguments]:
         raise ValueError(
