@@ -14,7 +14,7 @@ from dgp_ppl._partition import CallArrays
 from dgp_ppl._typing import Params, PRNGKey
 from dgp_ppl.inference.runs._checkpoint import RunFolder
 from dgp_ppl.inference.svi._feed import Feed
-from dgp_ppl.inference.svi._loop import Outcome, TrainingLoop, run_steps
+from dgp_ppl.inference.svi._loop import Outcome, TrainingLoop, losses_of, run_steps
 from dgp_ppl.inference.svi._setup import warn_if_stuck
 
 BOUND_DRAWS = 100  # of a bound, to compare params
@@ -43,8 +43,8 @@ def bound_losses(
     key: PRNGKey, loop: TrainingLoop, loss: ELBO, candidates: Sequence[Params], data: CallArrays
 ) -> np.ndarray:
     """Return a loss at each candidate, [S], by the same draws; infinity if not finite."""
-    keys = random.split(key, BOUND_DRAWS)
-    found = np.array([loop.mean_loss(loss, keys, params, data) for params in candidates])
+    each, program = (random.split(key, BOUND_DRAWS), np.arange(BOUND_DRAWS)), (loop.partition, loss)
+    found = np.array([losses_of(program, each, params, data).mean() for params in candidates])
     return np.where(np.isfinite(found), found, np.inf)
 
 

@@ -35,8 +35,8 @@ from dgp_ppl.inference.svi._feed import Feed, at_step
 from dgp_ppl.linalg._precision import in_precision_of_argument
 
 __all__ = [
-    "MOST_STEPS", "Failure", "ManyFits", "Outcome", "TrainingLoop", "chunk_length", "losses_of",
-    "many_fits", "run_steps", "training_loop",
+    "MOST_STEPS", "Failure", "ManyFits", "Outcome", "TrainingLoop", "chunk_length", "loss_at",
+    "losses_of", "many_fits", "run_steps", "training_loop",
 ]  # fmt: skip
 
 MOST_STEPS = 200  # steps in one call of the device, at most
@@ -120,11 +120,6 @@ class TrainingLoop:
     def select(self, states: Sequence[SVIState], best: np.ndarray) -> SVIState:
         """Return the state of number ``best[i]`` for each fit i."""
         return states[int(best[0])]
-
-    def mean_loss(self, loss: ELBO, keys: jax.Array, params: Params, data: CallArrays) -> float:
-        """Return the mean over keys of a loss at constrained params of one fit."""
-        each = keys, np.arange(len(keys))
-        return float(losses_of((self.partition, loss), each, params, data).mean())
 
     def first_state(
         self, key: Any, data: CallArrays, params: Params, *, each: bool = False
@@ -389,8 +384,11 @@ def losses_of(
     """Return the loss for a random key and the number of its step."""
     partition, loss = program
     key, number = each
-    data = at_step(data, number)
-    args, kwargs = partition.join(data)
-    guide = partition.guide_with(data)
+    return loss_at(partition, loss, key, params, at_step(data, number))
+
+
+def loss_at(partition: Partition, loss: ELBO, key: Any, params: Params, data: CallArrays) -> Any:
+    """Return a loss at constrained params, given the arrays of one step."""
+    call, guide = partition.join(data), partition.guide_with(data)
     with padded(data.num_rows):
-        return loss.loss(key, params, partition.model, guide, *args, **kwargs)
+        return loss.loss(key, params, partition.model, guide, *call.args, **call.kwargs)

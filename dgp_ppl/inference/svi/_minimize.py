@@ -21,9 +21,8 @@ from dgp_ppl._errors import Interrupted
 from dgp_ppl._partition import Call, CallArrays, compiled
 from dgp_ppl._progress import Progress
 from dgp_ppl._typing import Model, PRNGKey
-from dgp_ppl.core._minibatch import padded
 from dgp_ppl.inference.svi._choice import first_states
-from dgp_ppl.inference.svi._loop import Failure, TrainingLoop
+from dgp_ppl.inference.svi._loop import Failure, TrainingLoop, loss_at
 from dgp_ppl.inference.svi._result import FitResult
 from dgp_ppl.inference.svi._setup import Problem, Start, non_finite_loss, refuse_tracing
 from dgp_ppl.linalg._precision import double, single
@@ -220,11 +219,7 @@ def _program(loop: TrainingLoop) -> compiled:
     def value(at: Any, like: Any, key: Any, data: CallArrays) -> Any:
         constrained: Any = loop.svi.constrain_fn
         params = constrained(ravel_pytree(like)[1](at))
-        call, guide = loop.partition.join(data), loop.partition.guide_with(data)
-        with padded(data.num_rows):
-            return loop.svi.loss.loss(
-                key, params, loop.partition.model, guide, *call.args, **call.kwargs
-            )
+        return loss_at(loop.partition, loop.svi.loss, key, params, data)
 
     return compiled(jax.value_and_grad(value))
 
