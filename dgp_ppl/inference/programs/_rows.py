@@ -63,6 +63,10 @@ class _Shapes:
         """The arrays that are as long as x."""
         return frozenset(i for i, (is_long, *_) in enumerate(self.leaves) if is_long)
 
+    def marked(self, numbers: _Numbers) -> Any:
+        """Return a tree that says of each array whether it is one of these."""
+        return self.treedef.unflatten([i in numbers for i in range(len(self.leaves))])
+
     def params(
         self, program: Callable[[CallArrays], Sites], longer: _Numbers = frozenset()
     ) -> dict[str, Any] | None:
@@ -160,14 +164,13 @@ def arrays_with_rows(caller: str, model: Model, call: Call) -> tuple[CallArrays,
             "keyword"
         )
         warnings.warn(text, UserWarning, stacklevel=3)
-    leaves, treedef = jax.tree.flatten(data)
     taken, sizes = _taken(partition, shapes)
     most = min(sizes, default=math.inf)
     if not can_pad:
         most = 1.0
     elif not _is_row_wise(partition, shapes, taken, rows, most, shapes.many, False):
         most = 0.0
-    return treedef.unflatten([i in rows for i in range(len(leaves))]), most
+    return shapes.marked(rows), most
 
 
 def rows_of_minibatch(model: Model, call: Call) -> CallArrays | None:
@@ -176,9 +179,7 @@ def rows_of_minibatch(model: Model, call: Call) -> CallArrays | None:
     shapes = _Shapes.of(data, len(call.args[0]))
     if 0 not in _taken(partition, shapes)[0]:
         return None
-    leaves, treedef = jax.tree.flatten(data)
-    rows = _with_rows(partition, shapes)[0]
-    return treedef.unflatten([i in rows for i in range(len(leaves))])
+    return shapes.marked(_with_rows(partition, shapes)[0])
 
 
 @lru_cache(maxsize=64)
