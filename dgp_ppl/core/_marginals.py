@@ -66,20 +66,10 @@ class Marginals(eqx.Module):
         )
 
     def __mul__(self, other: ArrayLike) -> Marginals:
-        if isinstance(other, Marginals):
-            raise TypeError(
-                "the product of two layers is not Gaussian, wanted a number or an array as a "
-                "factor; multiply draws instead, f.sample(x) * g.sample(x)"
-            )
         factor = self._array("*", other)
         return self._with(self.mean * factor, self.var * jnp.square(factor))
 
     def __truediv__(self, other: ArrayLike) -> Marginals:
-        if isinstance(other, Marginals):
-            raise TypeError(
-                "the quotient of two layers is not Gaussian, wanted a number or an array as the "
-                "divisor; divide draws instead, f.sample(x) / g.sample(x)"
-            )
         return self * (1 / self._array("/", other))
 
     def __neg__(self) -> Marginals:
@@ -102,6 +92,12 @@ class Marginals(eqx.Module):
 
     def _array(self, operator: str, other: Any) -> Array:
         """Return an array that broadcasts with the mean, such as from one number for each row."""
+        if isinstance(other, Marginals):
+            kind = {"*": "product", "/": "quotient"}[operator]
+            raise TypeError(
+                f"the {kind} of two layers is not Gaussian, wanted a number or an array beside the "
+                f"{operator}; take draws instead, f.sample(x) {operator} g.sample(x)"
+            )
         N, P = self.mean.shape
         try:
             array = as_float(other)
