@@ -190,9 +190,7 @@ class RunFolder:
     def _load(self, path: Path) -> list[np.ndarray]:
         try:
             with path.open("rb") as opened, np.load(opened) as file:
-                # Earlier versions wrote no names.
-                about = str(file["run"]), str(file.get("name", path.name))
-                if about != (self._record["run"], path.name):
+                if (str(file["run"]), str(file["name"])) != (self._record["run"], path.name):
                     raise ValueError("it is a file of another run, or another part of this run")
                 return [file[n] for n in file.files if n.startswith("arr_")]
         except DAMAGE as error:
