@@ -17,7 +17,7 @@ from jaxtyping import Array
 from numpyro import handlers
 from numpyro.distributions import biject_to
 
-from dgp_ppl._checks import as_array, check_count, check_key, check_kind, is_traced
+from dgp_ppl._checks import as_array, check_count, check_inputs, check_key, check_kind, is_traced
 from dgp_ppl._partition import CallArrays, compiled
 from dgp_ppl._typing import Params, PRNGKey
 from dgp_ppl.core._inducing import cholesky_factor
@@ -150,11 +150,7 @@ class Function(Summarized):
             )
         targets, num = p._shaped("Function.condition", y), len(p.x)
         for name, a in (("x", p.x), ("y", targets)):
-            if not is_traced(a) and not np.isfinite(a).all():
-                raise ValueError(
-                    f"Function.condition: {name} has NaN or infinity, wanted numbers; leave out "
-                    "runs that failed"
-                )
+            check_inputs("Function.condition", a, name)
         size = -(-num // BLOCK) * BLOCK
         known = np.arange(size) < num
         rows = [block(a, 0, size) for a in (p.x, p._standardized(targets))]
