@@ -49,6 +49,8 @@ class TrainingLoop:
     of which step i of a chunk takes entry i.
     """
 
+    num_fits = 1
+
     def __init__(self, partition: Partition, svi: SVI) -> None:
         self.partition, self.svi = partition, svi
         self._steps = StepProgram(self.run_chunk)
@@ -76,11 +78,6 @@ class TrainingLoop:
         state, parts = self._steps(state, num, data)
         losses = [np.atleast_2d(np.asarray(part, np.float64))[:, :done] for part, done in parts]
         return state, np.concatenate(losses, axis=1) if losses else np.zeros((self.num_fits, 0))
-
-    @property
-    def num_fits(self) -> int:
-        """Number of fits R."""
-        return 1
 
     def identity(
         self, states: Sequence[SVIState], data: CallArrays, arguments: Any, **others: Any
@@ -202,12 +199,8 @@ class ManyFits(TrainingLoop):
 
     def __init__(self, one: TrainingLoop, stacked: tuple[bool, ...], num_fits: int) -> None:
         super().__init__(one.partition, one.svi)
-        self.one, self.stacked, self._num_fits = one, stacked, num_fits
+        self.one, self.stacked, self.num_fits = one, stacked, num_fits
         self.constraints = one.constraints
-
-    @property
-    def num_fits(self) -> int:
-        return self._num_fits
 
     def first_state(
         self, key: Any, data: CallArrays, params: Params, *, each: bool = False
