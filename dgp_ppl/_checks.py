@@ -17,7 +17,7 @@ from numpyro.distributions import Distribution
 from numpyro.primitives import Messenger
 from numpyro.util import is_prng_key
 
-from dgp_ppl._errors import DataError, one_line
+from dgp_ppl._errors import DataError, listed, one_line
 from dgp_ppl._partition import Call, call_signature
 from dgp_ppl._typing import Fitted, Params
 
@@ -377,10 +377,7 @@ def unknown_params(
 
 def short_list(names: Iterable[Any], most: int = 6) -> str:
     """Return the first entries of a list, and the number of all, in brackets."""
-    entries = list(names)
-    shown = ", ".join(map(repr, entries[:most]))
-    more = f", ... ({len(entries)} in all)" if len(entries) > most else ""
-    return f"[{shown}{more}]"
+    return f"[{listed(list(map(repr, names)), most)}]"
 
 
 def _shapes(tree: Any) -> list[tuple[int, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,12 @@ def one_line(error: object) -> str:
 def printable(text: object) -> str:
     """Return a text with escapes for control characters, which a terminal would obey."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
+
+
+def listed(texts: Sequence[str], most: int) -> str:
+    """Join texts by commas; if there are more than `most`, the first ones and the number of all."""
+    rest = f", ... ({len(texts)} in all)" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + rest
 
 
 class DataError(ValueError):

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dgp_ppl._errors import DataError
+from dgp_ppl._errors import DataError, listed
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 WHOLE_MAX = 2**53  # float64 holds every whole number up to here
@@ -35,9 +35,7 @@ def constant_target(where: str, name: str, value: str) -> DataError:
 
 def quoted(names: Iterable[object], limit: int = 12) -> str:
     """Format names: quoted, and at most `limit` of them."""
-    texts = [shown(name) for name in names]
-    rest = f", ... ({len(texts)} in all)" if len(texts) > limit else ""
-    return ", ".join(texts[:limit]) + rest
+    return listed([shown(name) for name in names], limit)
 
 
 def shown(value: object, limit: int = 60) -> str:

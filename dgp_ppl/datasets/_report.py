@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dgp_ppl._errors import listed
 from dgp_ppl.datasets._columns import InputColumn, TargetColumn, format_value, labels, parse_date
 from dgp_ppl.datasets._messages import shown
 from dgp_ppl.datasets._read import Table
 
+_LISTED = 10  # names in a line, at most
 _FEW_CELLS = 10  # below, different whole numbers are no sign of an identifier
 _MOSTLY = 0.95  # the share of different whole numbers that is one
 
@@ -39,14 +41,14 @@ def describe(
     steps, missing, warnings = [], [], []
     for kind, note in (("number", ""), ("date", " (days since 1970-01-01)")):
         if names := [c.name for c in columns if c.kind.name == kind and c.varies]:
-            steps.append((f"{kind}s", _listed(names) + note))
+            steps.append((f"{kind}s", listed(names, _LISTED) + note))
     for c in columns:
         if c.kind.name == "category":
             seen = {*labels(training, c.name, c.kind)[0]}
             others = [category for category in c.categories if category not in seen]
             more = ", and missing" * c.missing
-            more += f" ({_listed(others)} in other rows alone)" if others else ""
-            steps.append(("categories", f"{c.name}: {_listed(c.categories)}{more}"))
+            more += f" ({listed(others, _LISTED)} in other rows alone)" if others else ""
+            steps.append(("categories", f"{c.name}: {listed(c.categories, _LISTED)}{more}"))
             continue
         values, column = c.read(training), table.columns[c.name]
         present = values[~np.isnan(values)]
@@ -76,7 +78,7 @@ def describe(
     if without_target:
         steps.append(("left out", f"{_counted(without_target, 'row')} without a target"))
     if target is not None:
-        classes = f": {_listed(target.classes)}" if target.classes else ""
+        classes = f": {listed(target.classes, _LISTED)}" if target.classes else ""
         steps.append(("target", f"{target.name} ({target.task}{classes})"))
     title = f"{table.where}: {len(training):,} training rows, {len(table.names)} columns -> "
     return Report(title + _counted(num_inputs, "input"), tuple(steps), tuple(warnings))
@@ -84,8 +86,3 @@ def describe(
 
 def _counted(number: int, what: str) -> str:
     return f"{number:,} {what}{'s' * (number != 1)}"
-
-
-def _listed(names: Sequence[str], limit: int = 10) -> str:
-    rest = f", ... ({len(names)} in all)" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + rest

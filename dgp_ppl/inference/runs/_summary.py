@@ -9,6 +9,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from dgp_ppl._errors import listed
+
 _MOST = 30  # arrays
 
 
@@ -31,8 +33,8 @@ def list_arrays(title: str, arrays: Mapping[str, Any], skip: int = 0) -> list[st
         shapes = [list(np.shape(a))[skip:] for a in jax.tree.leaves(value) if hasattr(a, "shape")]
         shown = f" {shapes[0]}" if len(shapes) == 1 else f" ({len(shapes)} arrays)"
         parts.append(name + shown)
-    text = ", ".join(parts[:_MOST]) + (f", ... ({len(parts)} in all)" if len(parts) > _MOST else "")
-    return textwrap.wrap(f"{title}: {text}", 100, subsequent_indent="  ", break_on_hyphens=False)
+    text = f"{title}: {listed(parts, _MOST)}"
+    return textwrap.wrap(text, 100, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def list_losses(name: str, losses: np.ndarray, seconds: float) -> str:
