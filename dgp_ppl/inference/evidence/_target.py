@@ -70,23 +70,17 @@ class Target:
     ) -> tuple[Points, Array]:  # fmt: skip
         """Move particles by Hamiltonian Monte Carlo at `beta`; also return acceptances, [C]."""
 
-        def one(each: Any) -> tuple[Points, Array]:
-            key, point, noise = each
-            return self._transition(key, point, noise, beta, size, scale, arrays)
-
-        return _each(one, (random.split(key, len(points.z)), points, noise))
-
-    def _transition(
-        self, key: PRNGKey, old: Points, noise: Array, beta: Any, size: Any, scale: Any,
-        arrays: Arrays,
-    ) -> tuple[Points, Array]:  # fmt: skip
         def tempered(at: Points) -> Evaluated:
             value = beta * at.ratio - 0.5 * jnp.sum(jnp.square(at.z))
             return Evaluated(at.z, value, beta * at.slope - at.z, at)
 
-        evaluate = lambda z: tempered(self._point(z, noise, arrays))  # noqa: E731
-        new, rate = hamiltonian_move(key, tempered(old), evaluate, size * scale, self.leapfrogs)
-        return new.aux, rate
+        def one(each: Any) -> tuple[Points, Array]:
+            key, old, noise = each
+            evaluate = lambda z: tempered(self._point(z, noise, arrays))  # noqa: E731
+            new, rate = hamiltonian_move(key, tempered(old), evaluate, size * scale, self.leapfrogs)
+            return new.aux, rate
+
+        return _each(one, (random.split(key, len(points.z)), points, noise))
 
     def _latents(self, z: Array, noise: Array, arrays: Arrays) -> Values:
         """Return latent sites [C, ...] of particles [C, d]."""

@@ -137,20 +137,12 @@ class Warmup:
         return scale, jnp.minimum(per_square * jnp.square(scale), most)
 
     def moved(
-        self, adaptation: Adaptation, phase: Phase, gradient: Flat, temperature: Array
+        self, old: Adaptation, phase: Phase, gradient: Flat, temperature: Array
     ) -> Adaptation:
-        """Return the adaptation after a step with this gradient and temperature."""
-        return self._after_trial(self._averaged(adaptation, phase, gradient), phase, temperature)
+        """Return the adaptation after a step with this gradient and temperature.
 
-    def rejected(self, adaptation: Adaptation, phase: Phase) -> Adaptation:
-        """Return the adaptation after a step that diverged."""
-        infinite = jnp.full((), jnp.inf, adaptation.mean.dtype)
-        factor = jnp.where(phase.searching, 0.5, 1.0)
-        shorter = adaptation._replace(search_scale=factor * adaptation.search_scale)
-        return self._after_trial(shorter, phase, infinite)
-
-    def _averaged(self, old: Adaptation, phase: Phase, gradient: Flat) -> Adaptation:
-        """Return moving averages with a new gradient; unchanged once learning has ended."""
+        Moving averages are unchanged once learning has ended.
+        """
         if self.preconditioner == "rms":  # a window for each coordinate: Springenberg et al., eq. 9
             rate = 1 / (old.window + 1)
         elif self._searches:
@@ -171,7 +163,15 @@ class Warmup:
             search_scale=jnp.maximum(grown, _SMALLEST_SCALE),
             last_gradients=jnp.stack([gradient, old.last_gradients[0]]),
         )
-        return jax.tree.map(lambda a, b: jnp.where(phase.learning, a, b), new, old)
+        new = jax.tree.map(lambda a, b: jnp.where(phase.learning, a, b), new, old)
+        return self._after_trial(new, phase, temperature)
+
+    def rejected(self, adaptation: Adaptation, phase: Phase) -> Adaptation:
+        """Return the adaptation after a step that diverged."""
+        infinite = jnp.full((), jnp.inf, adaptation.mean.dtype)
+        factor = jnp.where(phase.searching, 0.5, 1.0)
+        shorter = adaptation._replace(search_scale=factor * adaptation.search_scale)
+        return self._after_trial(shorter, phase, infinite)
 
     def _after_trial(self, new: Adaptation, phase: Phase, temperature: Array) -> Adaptation:
         """Shrink the step size if a trial's mean temperature is far from 1.
