@@ -23,11 +23,6 @@ from dgp_ppl._partition import Streamed
 from dgp_ppl._typing import AnyArray, PRNGKey
 from dgp_ppl.core._near import NearRows
 
-__all__ = [
-    "minibatch", "padded", "real_rows", "recorded", "rows_on", "stratified", "stratified_rows",
-    "whole_plates",
-]  # fmt: skip
-
 
 class _RowContext(NamedTuple):
     """How `minibatch` takes its rows."""

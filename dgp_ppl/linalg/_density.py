@@ -11,8 +11,6 @@ from jaxtyping import Array, Float
 from dgp_ppl.linalg._products import matmul
 from dgp_ppl.linalg._triangular import cholesky, inverse_by_blocks
 
-__all__ = ["normal_log_density"]
-
 
 @jax.custom_jvp
 def normal_log_density(K: Float[Array, "N N"], y: Float[Array, " N"]) -> Float[Array, ""]:

@@ -27,8 +27,6 @@ from dgp_ppl.likelihoods._observe import as_observed
 from dgp_ppl.linalg._precision import in_precision_of_argument
 from dgp_ppl.prediction._noise import SpreadNoise
 
-__all__ = ["ForwardPass", "function_passes", "predictive_passes"]
-
 
 @dataclasses.dataclass(frozen=True)
 class ForwardPass:

@@ -32,8 +32,6 @@ from dgp_ppl.prediction._passes import ForwardPass
 from dgp_ppl.prediction._prediction import Prediction
 from dgp_ppl.standardize import Standardizer
 
-__all__ = ["predict"]
-
 _MAX_ROWS = 100_000  # rows times passes in memory at once
 _MANY = 1024  # rows, which run in small blocks; more run in blocks of so many
 

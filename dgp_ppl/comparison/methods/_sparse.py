@@ -25,8 +25,6 @@ from dgp_ppl.linalg._precision import double
 from dgp_ppl.models import KernelMaker
 from dgp_ppl.models._local import log_prior
 
-__all__ = ["fit_collapsed", "fit_exact"]
-
 # What fits start from.
 _NOISE = (0.3, 0.01)  # of standardised targets
 _SHORTER = 0.25  # than the initial lengthscales

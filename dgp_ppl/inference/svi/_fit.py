@@ -50,8 +50,6 @@ from dgp_ppl.inference.svi._setup import (
     refuse_tracing,
 )
 
-__all__ = ["evaluate", "fit", "fit_program"]
-
 StepsProgram = Callable[[SVIState, CallArrays], tuple[SVIState, jax.Array]]
 
 

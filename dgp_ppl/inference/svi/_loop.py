@@ -34,11 +34,6 @@ from dgp_ppl.inference.svi._ending import has_settled
 from dgp_ppl.inference.svi._feed import Feed, at_step
 from dgp_ppl.linalg._precision import in_precision_of_argument
 
-__all__ = [
-    "MOST_STEPS", "Failure", "ManyFits", "Outcome", "TrainingLoop", "chunk_length", "loss_at",
-    "losses_of", "many_fits", "run_steps", "training_loop",
-]  # fmt: skip
-
 MOST_STEPS = 200  # steps in one call of the device, at most
 
 

@@ -28,8 +28,6 @@ from dgp_ppl.inference.svi._setup import Problem, Start, non_finite_loss, refuse
 from dgp_ppl.linalg._precision import double, single
 from dgp_ppl.linalg._threads import one_blas_thread
 
-__all__ = ["minimize"]
-
 _RACE = 75  # iterations of each of several starts: after 20, long lengthscales look too good
 _LEAST_GAIN = 1e-9  # of an iteration, relative to the loss
 _WINDOW, _LEAST_GAINS = 20, 1e-4  # iterations, and their least gain in nats per row

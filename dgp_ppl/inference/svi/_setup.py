@@ -40,11 +40,6 @@ from dgp_ppl.inference.svi._loop import Failure, ManyFits, Outcome, TrainingLoop
 from dgp_ppl.likelihoods import Observed
 from dgp_ppl.linalg._precision import warn_if_wide
 
-__all__ = [
-    "STEPS", "Problem", "Start", "bound_loss", "checked_loss", "guide_optimizer", "non_finite_loss",
-    "refuse_tracing", "warn_if_stuck",
-]  # fmt: skip
-
 Start = Fitted | Params | None
 """What a fit starts from: some params, or all of a result; None has the initial values."""
 
