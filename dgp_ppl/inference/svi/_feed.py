@@ -93,15 +93,14 @@ class Feed:
 
     def at(self, step: int) -> CallArrays:
         """Return the arrays of steps from this one on, which is counted from the first one."""
-        block = self._blocks.at(self.first + step)
-        _check_block(block, self._check)
-        assert self._data is not None
-        return _stacked(block, self._data)
+        return self._arrays(self._blocks.at(self.first + step))
 
     def draws(self, key: PRNGKey, num: int) -> CallArrays:
         """Return minibatches at random as the arrays of so many steps."""
-        block = _random_block(self.rows, key, self.batch_size, num)
-        _check_block(block, self._check, repeats=True)
+        return self._arrays(_random_block(self.rows, key, self.batch_size, num), repeats=True)
+
+    def _arrays(self, block: Block, repeats: bool = False) -> CallArrays:
+        _check_block(block, self._check, repeats)
         assert self._data is not None
         return _stacked(block, self._data)
 
