@@ -6,7 +6,7 @@ import contextlib
 import contextvars
 import functools
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -15,9 +15,6 @@ import numpy as np
 from jax import lax
 
 from dgp_ppl._checks import is_traced
-
-__all__ = ["double", "in_precision_of_argument", "precision_of", "single", "warn_if_wide"]
-
 
 _FACTORS_IN_SINGLE = contextvars.ContextVar("factors in single", default=False)
 
@@ -65,8 +62,11 @@ def in_precision_of_argument(
             is_wide = jnp.result_type(float) == np.float64
             deciding = [arrays[position - 1] for position in positions]
             if is_wide and _dtypes(deciding) == {np.dtype(np.float32)}:
-                with _in_single():
+                token = _FACTORS_IN_SINGLE.set(True)
+                try:
                     return program(static, *arrays)
+                finally:
+                    _FACTORS_IN_SINGLE.reset(token)
             if is_wide or not is_double(deciding):
                 # Of a float64 fit, data that were rounded before are float64 from here on.
                 return program(static, *(double(arrays) if is_double(deciding) else arrays))
@@ -104,15 +104,6 @@ def warn_if_wide(caller: str, params: Mapping[str, Any]) -> None:
             UserWarning,
             stacklevel=4,
         )
-
-
-@contextlib.contextmanager
-def _in_single() -> Iterator[None]:
-    token = _FACTORS_IN_SINGLE.set(True)
-    try:
-        yield
-    finally:
-        _FACTORS_IN_SINGLE.reset(token)
 
 
 def factor_dtype() -> Any:

@@ -67,7 +67,8 @@ def check_data(caller: str, model: Model, call: Call, *, fitted: bool = True) ->
     inputs = call.inputs.rows if isinstance(call.inputs, Streamed) else call.inputs
     if caller and isinstance(inputs, jax.Array | np.ndarray) and not isinstance(inputs, Tracer):
         warn_if_blurred(caller, inputs, 4)
-    call = _on_device(call)
+    # JAX's arrays stay themselves in a traced program.
+    call = Call(*jax.tree.map(on_device, (call.args, call.kwargs)))
     sites = survey(_with_all_rows(model, call), call, hide_params=True)
     if is_streamed(call.args):
         _refuse_row_sites(caller, sites, "Rows")
@@ -293,11 +294,6 @@ def _entry_support(fn: Any) -> Any:
     while hasattr(support, "base_constraint"):
         support = support.base_constraint
     return support
-
-
-def _on_device(call: Call) -> Call:
-    """Return the call with JAX's arrays, which stay themselves in a traced program."""
-    return Call(*jax.tree.map(on_device, (call.args, call.kwargs)))
 
 
 def _masks(fn: Any) -> list[tuple[Any, tuple[int, ...]]]:

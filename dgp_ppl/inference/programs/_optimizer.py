@@ -18,8 +18,6 @@ from dgp_ppl.inference.programs._natural import gaussian_pairs, natural_gradient
 
 _RISE, _HOLD = 20, 0.6  # of natural steps: number of smaller steps, and share before the decay
 
-__all__ = ["adversarial_optimizer", "cosine_schedule", "default_optimizer", "scale_by_row_adam"]
-
 
 class _RecordedOptimizer(optax.GradientTransformationExtraArgs):
     """An optimiser that is pickled as the call that made it: optax's functions cannot be."""
@@ -27,11 +25,8 @@ class _RecordedOptimizer(optax.GradientTransformationExtraArgs):
     call: Any
 
     def __reduce__(self) -> Any:
-        return _make, self.call
-
-
-def _make(maker: Any, args: Any, kwargs: Any) -> Any:
-    return maker(*args, **kwargs)
+        maker, args, kwargs = self.call
+        return partial(maker, **kwargs), args
 
 
 def _recorded(maker: Callable[..., Any]) -> Callable[..., Any]:

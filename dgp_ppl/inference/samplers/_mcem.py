@@ -215,7 +215,8 @@ def fit_mcem(
 
 
 def _check_finite(energies: np.ndarray, done: int, params: Params) -> None:
-    bad = [f"param {n}" for n, value in params.items() if not _is_finite(value)]
+    is_finite = lambda tree: all(np.isfinite(a).all() for a in jax.tree.leaves(tree))  # noqa: E731
+    bad = [f"param {n}" for n, value in params.items() if not is_finite(value)]
     finite = np.isfinite(energies)
     if finite.all() and not bad:
         return
@@ -266,7 +267,3 @@ def _initial_params(
         value = jax.tree.map(lambda a: jnp.asarray(a, float), value)
         unconstrained[name] = jax.tree.map(bijections[name].inv, value)
     return unconstrained, bijections, start
-
-
-def _is_finite(tree: Any) -> bool:
-    return all(np.isfinite(np.asarray(a)).all() for a in jax.tree.leaves(tree))
