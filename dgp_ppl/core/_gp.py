@@ -22,7 +22,7 @@ import numpyro.distributions as dist
 from jax import random
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
-from numpyro import primitives
+from numpyro import handlers, primitives
 from numpyro.primitives import Messenger, apply_stack
 
 from dgp_ppl import means
@@ -40,16 +40,6 @@ from dgp_ppl.linalg._products import as_float, matmul
 
 DrawMode = Literal["joint", "path", "mean"]
 """How `function_draws` draws a layer's function: exactly, by features, or its mean."""
-
-
-class _Listener(Messenger):
-    """Keeps the message of the only sample site inside it."""
-
-    message: dict[str, Any]
-
-    def postprocess_message(self, msg: Any) -> None:
-        if msg["type"] == "sample":
-            self.message = msg
 
 
 class function_draws(Messenger):  # noqa: N801 - a handler, named as NumPyro's are
@@ -119,15 +109,15 @@ def gp(
     mean = means.zero if mean is None else mean
     M, D = z.shape[-2:]
     means.check_mean(f"gp({name!r})", mean, M, D, out)
-    inducing, listener = z if grid is None else grid, _Listener()
+    inducing = z if grid is None else grid
     white, infer = dist.Normal(0, 1).expand([M, out]), {LAYER: LayerSite(kernel, inducing, out)}
     try:
-        with listener:
+        with handlers.trace() as sites:
             v: Any = numpyro.sample(f"{name}.v", white.to_event(2), infer=infer)
     except AssertionError:  # of NumPyro, if there is no random key
         _key(f"{name}.v")
         raise
-    message = listener.message
+    message = [s for s in sites.values() if s["type"] == "sample"][-1]
     if message["cond_indep_stack"]:
         plate = message["cond_indep_stack"][0].name
         raise ValueError(
