@@ -91,6 +91,8 @@ class BlackJAXKernel(ExactKernel):
             20 steps of warm-up.
     """
 
+    default_fields: Any = ("z", "diverging")
+
     def __init__(
         self,
         model: Model,
@@ -109,10 +111,6 @@ class BlackJAXKernel(ExactKernel):
         check_kind(caller, "adaptation", adaptation, Callable | None, wanted)
         super().__init__(model, init_strategy)
         self.algorithm, self.adaptation = algorithm, adaptation
-
-    @property
-    def default_fields(self) -> tuple[str, ...]:
-        return ("z", "diverging")
 
     def get_diagnostics_str(self, state: BlackJAXState) -> str:
         known = {n: state.parameters[n] for n in ("step_size", "L") if n in state.parameters}

@@ -42,6 +42,8 @@ class ModelKernel(MCMCKernel, abc.ABC):
     # unit noise of hidden layers) drawn for each. Without, auxiliary sites are latent, as for NUTS.
     estimates = False
 
+    sample_field: Any = "z"
+
     def __init__(self, model: Model, init_strategy: Callable[..., Any]) -> None:
         check_program(type(self).__name__, "model", model)
         self._model, self.init_strategy, self.potential = model, init_strategy, Potential(model)
@@ -49,10 +51,6 @@ class ModelKernel(MCMCKernel, abc.ABC):
     @property
     def model(self) -> Model:
         return self._model
-
-    @property
-    def sample_field(self) -> str:
-        return "z"
 
     def init(
         self, rng_key: PRNGKey, num_warmup: int, init_params: Values | None,

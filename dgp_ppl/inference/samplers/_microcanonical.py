@@ -45,6 +45,8 @@ class AdjustedMCLMC(BlackJAXKernel):
             if the model has fewer than two latent values.
     """
 
+    default_fields: Any = ("z", "diverging", "accept_prob")
+
     def __init__(
         self,
         model: Model,
@@ -59,10 +61,6 @@ class AdjustedMCLMC(BlackJAXKernel):
         self.target_accept_prob = target_accept_prob
         search = partial(_adaptation, target=target_accept_prob)
         super().__init__(model, _adjusted, adaptation=search, init_strategy=init_strategy)
-
-    @property
-    def default_fields(self) -> tuple[str, ...]:
-        return ("z", "diverging", "accept_prob")
 
 
 def _adjusted(density: FlatDensity, L: Array, step_size: Array, inverse_mass_matrix: Flat) -> Any:

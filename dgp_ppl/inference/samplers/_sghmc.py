@@ -76,6 +76,8 @@ class SGHMC(ModelKernel):
 
     estimates = True
 
+    default_fields: Any = ("z", "diverging", "temperature")
+
     def __init__(
         self,
         model: Model,
@@ -98,10 +100,6 @@ class SGHMC(ModelKernel):
         self.integrator: Integrator = integrator
         self.correct_noise = correct_noise and integrator == "baoab"
         self._warmup = Warmup(friction, preconditioner, integrator, self.correct_noise)
-
-    @property
-    def default_fields(self) -> tuple[str, ...]:
-        return ("z", "diverging", "temperature")
 
     def get_diagnostics_str(self, state: SGHMCState) -> str:
         return f"step size {state.step_size:.2g}, temperature {state.temperature:.2f}"

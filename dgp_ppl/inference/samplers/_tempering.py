@@ -155,6 +155,8 @@ class ParallelTempering(ExactKernel):
     Source: Syed, Bouchard-Côté, Deligiannidis & Doucet (2022), "Non-reversible parallel tempering".
     """
 
+    default_fields: Any = ("z", "diverging", "round_trips")
+
     def __init__(
         self,
         model: Model,
@@ -167,10 +169,6 @@ class ParallelTempering(ExactKernel):
         check_count("ParallelTempering", "num_temperatures", num_temperatures, 3)
         check_count("ParallelTempering", "leapfrogs", leapfrogs)
         self.num_temperatures, self.leapfrogs = num_temperatures, leapfrogs
-
-    @property
-    def default_fields(self) -> tuple[str, ...]:
-        return ("z", "diverging", "round_trips")
 
     def get_diagnostics_str(self, state: TemperingState) -> str:
         trips, rate = jnp.mean(state.round_trips), jnp.mean(state.swap_prob)
