@@ -217,7 +217,6 @@ def warn_if_blurred(caller: str, x: Any, stacklevel: int) -> None:
                 f"{caller}: column {i} of x has mean {mean[i]:g} and standard deviation {sd[i]:g}, "
                 f"so {dtype.name} cannot tell near values apart; subtract a constant from the "
                 "column (dgp_ppl.Standardizer does), or set jax_enable_x64",
-                UserWarning,
                 stacklevel=stacklevel + 1,
             )
             return
@@ -259,7 +258,6 @@ def warn_of_nan(caller: str, found: Mapping[str, Any]) -> None:
             f"{caller}: NaN in {short_list(names)}, of {names[0]!r} in {bad_rows(bad[names[0]])}; "
             "look for params out of their range, such as a negative scale or probs above 1, or a "
             "covariance that float32 cannot factorise (jax_enable_x64)",
-            UserWarning,
             stacklevel=4,
         )
 

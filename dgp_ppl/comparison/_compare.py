@@ -342,7 +342,7 @@ def _tell(data: Dataset | RowSource, progress: bool) -> None:
             print(printable(line), file=sys.stderr)
     elif data.preprocessor is not None:
         for text in data.preprocessor.report.warnings:
-            warnings.warn(printable(f"compare: {text}"), UserWarning, stacklevel=3)
+            warnings.warn(printable(f"compare: {text}"), stacklevel=3)
 
 
 def _names(given: str | Sequence[str]) -> list[str]:

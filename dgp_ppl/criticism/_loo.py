@@ -146,7 +146,7 @@ def _check_tree(caller: str, tree: Any) -> None:
 
 
 def _warn(text: str) -> None:
-    warnings.warn(text, UserWarning, stacklevel=3)
+    warnings.warn(text, stacklevel=3)
 
 
 def _log_likelihood_name(tree: Any, name: str | None) -> str:

@@ -263,7 +263,6 @@ class InputColumn:
                 f"{table.where}: column {shown(self.name)} has {count} missing "
                 f"cell{'s' * (count > 1)}, the first in {table.place(int(missing.argmax()))}, and "
                 f"none in the training rows: their {fill} stands for it, with no wider intervals",
-                UserWarning,
                 stacklevel=4,
             )
 

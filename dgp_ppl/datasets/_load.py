@@ -154,7 +154,7 @@ def strict_dataset(name: str, table: Table, target: str | None, source: str) -> 
     x = Preprocessor.of_numbers(inputs).inputs(table)
     goal = fit_target(table, target, categorical=False, todo=OF_NEW_ROWS)
     if doubt := infer(table, target)[1]:
-        warnings.warn(f"{table.where}: {doubt}", UserWarning, stacklevel=3)
+        warnings.warn(f"{table.where}: {doubt}", stacklevel=3)
     y, _ = goal.read(table, complete=True)
     check_size(table.where, len(y))
     return Dataset(name, x, y, goal.task, None, inputs, target, source)

@@ -109,7 +109,7 @@ class Preprocessor:
         table = read_table(source, texts=_tuple(categorical))
         fitted = learn(table, target, rows, drop, categorical)
         for text in fitted.report.warnings:
-            warnings.warn(f"{table.where}: {text}", UserWarning, stacklevel=2)
+            warnings.warn(f"{table.where}: {text}", stacklevel=2)
         return fitted
 
     def inputs(self, source: Source, *, unseen: str = "error") -> np.ndarray:

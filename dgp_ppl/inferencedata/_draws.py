@@ -120,7 +120,6 @@ def _plausible(log_q: np.ndarray, values: dict[str, np.ndarray]) -> bool:
         f"the guide's log densities of its draws spread over {spread:.3g} nats, too much for "
         f"{size} latent values: q is too narrow for this precision. The tree has no lp, log_q and "
         "log_weight; train longer, or compute in float64",
-        UserWarning,
         stacklevel=4,
     )
     return False

@@ -155,6 +155,5 @@ def warn_about_bias(tree: Any, name: str, se: float) -> None:
     warnings.warn(
         f"the log-likelihood integrates over {what} by passes={passes}, which gives LOO {size}; "
         f"set {wanted}",
-        UserWarning,
         stacklevel=3,
     )

@@ -78,7 +78,6 @@ def in_precision_of_argument(
                 warnings.warn(
                     "params are float64, and this likelihood is computed in float32, where q(v) "
                     "may mean another function, wanted jax.config.update('jax_enable_x64', True)",
-                    UserWarning,
                     stacklevel=2,
                 )
             return program(static, *single(arrays))
@@ -101,7 +100,6 @@ def warn_if_wide(caller: str, params: Mapping[str, Any]) -> None:
             f"{caller}: params are float64, and JAX computes in float32, where q(v) means another "
             "function: it is whitened by a factor with other jitter; wanted "
             "jax.config.update('jax_enable_x64', True), or params of a fit in float32",
-            UserWarning,
             stacklevel=4,
         )
 

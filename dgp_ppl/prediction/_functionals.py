@@ -59,7 +59,6 @@ def moments_of_draws(draws: Any) -> tuple[Any, Any]:
     warnings.warn(
         "NumPyro has no mean or variance of this likelihood: they come from "
         f"{len(draws):,} draws{error}. Quantiles and draws are also available",
-        UserWarning,
         stacklevel=4,
     )
     return mean, var
@@ -70,7 +69,6 @@ def warn_of_draws(caller: str, kind: str, num: int) -> None:
     warnings.warn(
         f"{caller}: NumPyro has no distribution function of {kind}: this is of {num:,} draws, and "
         f"probabilities have standard errors up to {0.5 / num**0.5:.2g}; raise num for less",
-        UserWarning,
         stacklevel=4,
     )
 
@@ -86,14 +84,12 @@ def warn_if_rough(found: Any, passes: int, of_draws: bool) -> None:
         warnings.warn(
             f"predict: the mean of y in {bad_rows(large)} has a Monte Carlo error of up to "
             f"{share:.0%} of the predictive sd, from {passes} passes: raise num_samples",
-            UserWarning,
             stacklevel=4,
         )
     if (rough := found[:, 2] > _ROUGH).any():
         warnings.warn(
             f"predict: the mean and variance of y in {bad_rows(rough)} are of few draws of several "
             "latents, under what grows as fast as exp(f), and mostly too small: take quantiles",
-            UserWarning,
             stacklevel=4,
         )
 
@@ -211,7 +207,6 @@ def quantiles(mixtures: Mixture, levels: AnyArray) -> Array:
                 f"quantile: this likelihood is computed in {dtype}, which blurs the "
                 f"probability above level {np.max(levels):.10g} by {100 * blur:.2g} %; wanted a "
                 "lower level, or jax.config.update('jax_enable_x64', True)",
-                UserWarning,
                 stacklevel=2,
             )
         return _quantiles(mixtures, jnp.asarray(levels, float), _constant_moments(mixtures))

@@ -161,7 +161,6 @@ def predict(
             "predict: the model may compute rows from other rows, or from their places, and rows "
             f"in chunks of {chunk} know no others, wanted chunk_size={len(inputs)}, or x handed to "
             "dgp_ppl.minibatch and used inside it alone",
-            UserWarning,
             stacklevel=2,
         )
     return Prediction(

@@ -249,7 +249,7 @@ class Prediction(PassMixtures):
             values = self._original(values)
         else:
             text = f"f has outputs of shape {values.shape[2:]}, unlike y: in the model's units"
-            warnings.warn(f"function_draws: {text}", UserWarning, stacklevel=2)
+            warnings.warn(f"function_draws: {text}", stacklevel=2)
         warn_of_nan("function_draws", {self.forward_pass.site: values})
         return values
 

@@ -178,7 +178,7 @@ class DeepGPEstimator(BaseEstimator):
         if self.fitted_.errors:
             failed = f"{len(self.fitted_.errors)} of {self.restarts} fits failed"
             text = f"{caller}: {failed}: {self.fitted_.errors[0]}"
-            warnings.warn(text, UserWarning, stacklevel=3)
+            warnings.warn(text, stacklevel=3)
         first = self.fitted_.fits[0]
         self.model_, self.guide_, self.model_kwargs_ = first.model, first.guide, first.kwargs
         self.result_ = first.result

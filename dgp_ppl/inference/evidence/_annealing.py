@@ -219,7 +219,7 @@ def annealed_evidence(
     found = estimate(weights, forward.ancestors)
     messages = doubts(found, forward, ratio)
     for message in messages:
-        warnings.warn(f"annealed_evidence: {message}", UserWarning, stacklevel=2)
+        warnings.warn(f"annealed_evidence: {message}", stacklevel=2)
     latents = path.latents(forward.points.z, noises, arrays)
     draws = {n: np.asarray(a) for n, a in latents.items()}
     return AnnealedEvidence(*found, draws, plan.betas, forward.acceptance, messages)

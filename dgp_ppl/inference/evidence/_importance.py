@@ -111,7 +111,6 @@ def importance_evidence(
         warnings.warn(
             f"importance_evidence: {num_paths} paths are worth {effective:.1f}, so the error is "
             "rough, and the value mostly too low: fit the guide longer, or see annealed_evidence",
-            UserWarning,
             stacklevel=2,
         )
     # Var(mean w) / mean(w)² = (S / effective - 1) / S

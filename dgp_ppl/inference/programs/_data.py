@@ -86,7 +86,6 @@ def check_data(caller: str, model: Model, call: Call, *, fitted: bool = True) ->
                 f"{caller}: site {name!r} is NumPyro's {_name(site['fn'])}, whose densities come "
                 "from 1 - cdf, wrong in the tails of float32; wanted dgp_ppl.likelihoods."
                 f"{ours.__name__}, which is called alike",
-                UserWarning,
                 stacklevel=2,
             )
     undecided = {}

@@ -163,7 +163,7 @@ def arrays_with_rows(caller: str, model: Model, call: Call) -> tuple[CallArrays,
             "per row; hand it to dgp_ppl.minibatch together with x, or if it is none, pass it by "
             "keyword"
         )
-        warnings.warn(text, UserWarning, stacklevel=3)
+        warnings.warn(text, stacklevel=3)
     taken, sizes = _taken(partition, shapes)
     most = min(sizes, default=math.inf)
     if not can_pad:

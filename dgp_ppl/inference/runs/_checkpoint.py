@@ -144,7 +144,6 @@ class RunFolder:
             warnings.warn(
                 f"{self.path} was begun with {was}; the run goes on, and differs from an "
                 "uninterrupted one by rounding errors or more",
-                UserWarning,
                 stacklevel=5,
             )
         self._record |= record

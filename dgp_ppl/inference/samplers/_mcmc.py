@@ -184,7 +184,6 @@ def run_mcmc(
         warnings.warn(
             "run_mcmc: these draws are not from the posterior: "
             f"{'; '.join(line.value for line in bad)}. {cure[:1].upper()}{cure[1:]}",
-            UserWarning,
             stacklevel=2,
         )
     return chains

@@ -62,4 +62,4 @@ def warn_of_bad_ending(fit: Any, fresh: bool) -> None:
     """Warn of what is bad in a result's losses; `fresh`: it began at no params."""
     for what, value, verdict, advice in loss_lines(fit.losses, fit.num_data, fit.restart_bounds):
         if verdict == "bad" and (fresh or what != "loss moved") and len(fit.losses) >= _FEW_STEPS:
-            warnings.warn(f"fit: {what}: {value}; {advice}", UserWarning, stacklevel=3)
+            warnings.warn(f"fit: {what}: {value}; {advice}", stacklevel=3)

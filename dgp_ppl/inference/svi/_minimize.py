@@ -127,9 +127,7 @@ def minimize(
             result,
         ) from interrupt
     if len(result.losses) >= steps >= _FEW_STEPS:
-        warnings.warn(
-            f"minimize: loss still falls after {steps} steps; raise steps", UserWarning, 2
-        )
+        warnings.warn(f"minimize: loss still falls after {steps} steps; raise steps", stacklevel=2)
     return result
 
 

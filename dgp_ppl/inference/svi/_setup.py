@@ -308,7 +308,7 @@ def warn_if_stuck(loop: TrainingLoop, first: Any, outcome: Outcome) -> None:
             found.append(f"fit{f'[{i}]' if num > 1 else ''}: {'; '.join(texts)}")
     if found:
         more = f"; {len(found)} of {num} fits in all" if num > 1 else ""
-        warnings.warn(found[0] + more, UserWarning, stacklevel=4)
+        warnings.warn(found[0] + more, stacklevel=4)
 
 
 def _num_rows(sites: dict[str, Any]) -> int:
