@@ -15,6 +15,7 @@ _FLAGS = ["--xla_cpu_parallel_codegen_split_count=1"]
 if version("jaxlib").startswith("0.10."):  # later versions have no other code generator
     _FLAGS.append("--xla_cpu_use_fusion_emitters=false")
 os.environ["XLA_FLAGS"] = " ".join([*_FLAGS, os.environ.get("XLA_FLAGS", "")]).strip()
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # scikit-learn's threads wait for other workers'
 
 import jax  # noqa: E402
 import jaxtyping  # noqa: E402

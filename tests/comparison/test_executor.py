@@ -158,8 +158,9 @@ def test_processes(wanted, tmp_path):
 
 
 @pytest.mark.slow
-def test_local_workers_divide_the_threads():
+def test_local_workers_divide_the_threads(monkeypatch):
     """BLAS and XLA in a worker start as many threads as its share of the cores, at least one."""
+    monkeypatch.delenv("OMP_NUM_THREADS")  # of tests/conftest.py
     num = 2 * os.cpu_count()
     with local_workers(num) as pool:
         for threads, cores in pool.map(worker_methods.threads_of_libraries, range(num)):
