@@ -1,23 +1,11 @@
-"""The folder of a comparison and its files."""
+"""The files of a comparison."""
 
 import json
 
 import numpy as np
 import pytest
 
-from dgp_ppl import DataError
-from dgp_ppl.comparison._folder import prepare_folder, write_json
-
-
-def test_a_folder_is_created_and_results_are_not_overwritten_unasked(tmp_path):
-    folder = prepare_folder(tmp_path / "deep" / "er", overwrite=False)
-    assert folder.is_dir()
-    (folder / "results.json").write_text("{}")
-    with pytest.raises(DataError, match=r"already holds results.json; choose another --out"):
-        prepare_folder(folder, overwrite=False)
-    assert prepare_folder(folder, overwrite=True) == folder
-    with pytest.raises(DataError, match=r"cannot be created: .*; choose another --out"):
-        prepare_folder(folder / "results.json" / "folder", overwrite=False)
+from dgp_ppl.comparison._folder import write_json
 
 
 def test_json_has_no_nan_and_is_written_whole(tmp_path):
