@@ -1,7 +1,6 @@
 """`dgp-ppl show`, what commands read in damaged or crafted fits, and `dgp-ppl datasets`."""
 
 import json
-import pickle
 
 import numpy as np
 import pytest
@@ -107,22 +106,11 @@ def test_show_imports_nothing_and_a_terminal_gets_no_control_characters(whole, t
 
 def test_damaged_fits(whole, tmp_path):
     """One line and exit code 2, and `predict` writes nothing."""
-    flipped = bytearray(whole)
-    flipped[100] ^= 0xFF  # in the compressed record
     preprocessor = {"format": "dgp_ppl.Preprocessor", "version": 1, "columns": 3}
     damaged = {
         "truncated": whole[: len(whole) // 2],
-        "flipped": bytes(flipped),
-        "noise": np.random.default_rng(0).bytes(500),
-        "empty": b"",
-        "pickle": pickle.dumps({"a": 1}),
-        "newer": rewritten(whole, format=99),
-        "another kind": rewritten(whole, kind="checkpoint"),
         "no content": rewritten(whole, content=None),
-        "no info": rewritten(whole, info=None),
         "wrong params": rewritten(whole, content={"model": None, "guide": None, "params": 3}),
-        "wrong columns": rewritten(whole, columns=7),
-        "newer preprocessor": rewritten(whole, preprocessing=preprocessor | {"version": 99}),
         "damaged preprocessor": rewritten(whole, preprocessing=preprocessor),
     }
     (tmp_path / "new.csv").write_text("a,b\n1,2\n")
