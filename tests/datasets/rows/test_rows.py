@@ -50,13 +50,6 @@ def test_rows_that_are_held_out_are_not_among_the_others():
     np.testing.assert_array_equal(rows.take([0, 62])[1], others[[0, 62]])
 
 
-def test_a_map_of_rows_that_are_read():
-    rows = ROWS.map(lambda x, y: (x + 1, y % 2, y))
-    x, y, z = rows.take([3])
-    assert (x.tolist(), y, z) == ([[7, 8]], 1, 3)
-    assert repr(rows) == "Rows(83 rows of [2], [], [])"
-
-
 def test_the_buffer_is_a_number_of_minibatches():
     assert ROWS.order((0,), 10).window_rows == 80
     assert dgp.Rows.from_arrays(X, Y, buffer_rows=35).order((0,), 10).window_rows == 30
