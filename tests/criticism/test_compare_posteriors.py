@@ -143,21 +143,18 @@ def test_a_guide_function_of_ones_own():
 ROWS = regression(rows=12)
 
 
-def exact_chains():
-    """Independent posterior draws of v of `one_layer` with Z = X, as four chains."""
-    x, y = ROWS[0], np.asarray(ROWS[1], np.float64)
-    L = np.linalg.cholesky(squared_exponential(x, x) + 1e-6 * 1.5 * np.eye(12))
-    covariance = np.linalg.inv(np.eye(12) + L.T @ L / 0.09)
-    v = RNG(0).multivariate_normal(covariance @ L.T @ y / 0.09, covariance, (4, 500))
-    return Chains({"l1.v": v[..., None].astype(np.float32)}, {}, None, 500, 0.0)
-
-
 def comparison(steps):
+    """Compare a fit with independent posterior draws of `one_layer` with Z = X, as four chains."""
+    L = np.linalg.cholesky(squared_exponential(ROWS[0], ROWS[0]) + 1e-6 * 1.5 * np.eye(12))
+    covariance = np.linalg.inv(np.eye(12) + L.T @ L / 0.09)
+    mean = covariance @ L.T @ np.asarray(ROWS[1], np.float64) / 0.09
+    v = RNG(0).multivariate_normal(mean, covariance, (4, 500))
+    exact = Chains({"l1.v": v[..., None].astype(np.float32)}, {}, None, 500, 0.0)
     guide = dgp.MeanField(one_layer)
     fit = dgp.fit(KEY, one_layer, guide, *ROWS, z=ROWS[0], steps=steps, progress=False)
     test = regression(seed=1, rows=30)
     return compare_posteriors(
-        KEY, exact_chains(), guide, one_layer, fit.params, *ROWS, z=ROWS[0], test=test
+        KEY, exact, guide, one_layer, fit.params, *ROWS, z=ROWS[0], test=test
     )  # fmt: skip
 
 

@@ -36,7 +36,7 @@ def drawn(total, chains=4, draws=200):
 
 
 def diagnosed(chains, **options):
-    options = {"num_draws": 200, "num_noise": 2} | options
+    options = {"num_draws": 100, "num_noise": 1} | options
     return prediction_diagnostics(KEY, ridge, {}, X, Y, posterior_samples=chains, **options)
 
 
