@@ -8,7 +8,6 @@ import sys
 import numpy as np
 import pytest
 from numpyro import handlers
-from support.kills import kill_often
 from support.mcmc_runs import assert_same, sampled, slope
 
 import dgp_ppl as dgp
@@ -89,18 +88,3 @@ def test_a_folder_in_use(tmp_path):
         holder.kill()
     with RunFolder(tmp_path):
         pass
-
-
-PROGRAM = """
-import sys
-from support.mcmc_runs import sampled
-sampled(num_samples=3000, every=20, checkpoint=sys.argv[1])
-"""
-
-
-@pytest.mark.slow
-def test_kills_at_random_moments(tmp_path):
-    """After SIGKILLs at random moments the draws equal the draws of an uninterrupted run."""
-    assert kill_often(PROGRAM, tmp_path, times=6) == 6
-    options = {"num_samples": 3000, "every": 20}
-    assert_same(sampled(checkpoint=tmp_path, **options), sampled(**options))

@@ -1,4 +1,6 @@
-"""Fits to a source of rows: their steps, the bound, and what is refused."""
+"""Fits to a source of rows: their steps, the bound, what is refused, and how killed ones go on."""
+
+import json
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +11,7 @@ import pytest
 from numpyro.infer import SVI, TraceMeanField_ELBO
 from numpyro.infer.autoguide import AutoNormal
 from numpyro.primitives import Messenger
-from support.fits import OPTIMIZER, SHALLOW
+from support.fits import OPTIMIZER, SHALLOW, assert_same
 from support.helpers import assert_errors
 from support.streams import KEY, B, N, X, Y, Z, sorted_rows, streamed
 
@@ -132,3 +134,30 @@ def test_a_model_without_minibatches_is_told_so():
 
     with pytest.raises(TypeError, match=r"of which only 10 rows.*take them in the plate"):
         dgp.fit(KEY, model, AutoNormal(model), sorted_rows(), batch_size=B, steps=1)
+
+
+@pytest.mark.parametrize("chunks", [1, 3])
+def test_a_fit_that_was_stopped_goes_on(tmp_path, monkeypatch, stop_after, chunks):
+    whole = streamed(18)
+    stop_after(chunks + 3, MemoryError)  # three calls identify the fit
+    with pytest.raises(MemoryError):
+        streamed(18, checkpoint=tmp_path, every=4)
+    monkeypatch.undo()
+    latest = json.loads((tmp_path / "latest.json").read_text())
+    assert (latest["steps"] > 0) == (chunks > 1)
+    assert_same(streamed(18, checkpoint=tmp_path, every=4), whole)
+    assert_same(streamed(18, checkpoint=tmp_path, every=4), whole)
+
+
+def test_rows_that_the_first_minibatch_does_not_have_count_too(tmp_path):
+    streamed(6, checkpoint=tmp_path)
+    order = sorted_rows().order(seed_of(KEY), B)
+    window = np.concatenate([np.arange(a, b) for a, b in order.intervals(0)])
+    first = window[order.shuffle(0)[0]]
+    y = Y + 1
+    y[first] = Y[first]
+    rows = dgp.Rows.from_arrays(X, y, buffer_rows=50)
+    rows._reader.chunk_rows = 4
+    with pytest.raises(dgp.DataError, match="holds another run: its source differ"):
+        streamed(6, rows, checkpoint=tmp_path)
+    assert_same(streamed(6, checkpoint=tmp_path), streamed(6))

@@ -116,9 +116,6 @@ def test_evaluate_is_the_mean_of_bounds_and_its_error():
     assert mean == pytest.approx(values.mean(), abs=4.5 * np.sqrt(2) * error)
 
 
-# --- losses that are not finite -------------------------------------------------------------------
-
-
 def test_the_step_and_the_site_of_a_loss_that_is_not_finite():
     """The step is inside a chunk of ten steps, or the first one of a chunk."""
     options = {"steps": 30, "optimizer": optax.sgd(0.1), "progress": False}
@@ -187,9 +184,6 @@ def test_data_that_is_not_finite():
     with pytest.raises(dgp.NonFiniteLossError) as caught:
         shallow(10, start={"noise": jnp.float32(jnp.nan)})
     assert (caught.value.step, caught.value.site) == (0, "param noise")
-
-
-# --- Ctrl-C ---------------------------------------------------------------------------------------
 
 
 def test_an_interrupted_fit_is_the_errors_result_and_goes_on(stop_after, monkeypatch, tmp_path):

@@ -107,9 +107,6 @@ def test_invalid_arguments():
     ])  # fmt: skip
 
 
-# --- data of different lengths, padded to one -----------------------------------------------------
-
-
 SIZES = [20, 17, 17]
 
 

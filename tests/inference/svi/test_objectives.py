@@ -52,17 +52,12 @@ def tiny_bounds():
     return bounds - sum(kl(np.array([m]), np.array([[r]])) for m, r in Q.values())
 
 
-def local_values(K):
-    x, y = jnp.float32(X), jnp.float32(Y)
-    guide = dgp.MeanField(tiny)
-    return np.asarray(values(ImportanceWeighted(K), tiny, guide, TINY, x, y, num=8000), float)
-
-
 def test_local_particles_share_v_and_not_the_noise():
     """The bound for K = 2 agrees with quadrature."""
     one, two, limit = tiny_bounds()
     assert one < two - 0.5 < two < limit < tiny_evidence()
-    assert_mean(local_values(2), two)
+    guide, data = dgp.MeanField(tiny), (jnp.float32(X), jnp.float32(Y))
+    assert_mean(values(ImportanceWeighted(2), tiny, guide, TINY, *data, num=8000), two)
 
 
 def test_local_minibatches_are_unbiased():
@@ -102,8 +97,6 @@ def test_with_one_particle_it_is_the_elbo():
         assert_mean(np.asarray(ours) - np.asarray(elbo), 0.0)
 
 
-# --- latent inputs -------------------------------------------------------------------------------
-
 X2, Y2 = np.array([[-0.5], [0.6]]), np.array([0.8, -0.7])
 Z2 = np.array([[a, b] for a in (-1.0, 0.0, 1.0) for b in (-1.2, 0.0, 1.2)])
 
@@ -117,8 +110,8 @@ def with_latent(x, y=None):
         numpyro.sample("y", observed, obs=y)
 
 
-def latent_values(K):
-    """Return draws of the bound for K, and the bound for two by quadrature; q(w) is not p(w)."""
+def test_latent_inputs_have_weights(x64):
+    """The bound of two particles agrees with quadrature; q(w) is not p(w)."""
     rng = np.random.default_rng(0)
     m, R = 0.3 * rng.standard_normal((9, 1)), 0.5 * np.eye(9)
     loc, sd = np.array([0.3, -0.4]), np.array([0.7, 0.8])
@@ -137,14 +130,8 @@ def latent_values(K):
     terms = terms + stats.norm(0, 1).logpdf(w) - stats.norm(loc, sd).logpdf(w)
     expected = log_mean_exp_of_pairs(terms, LOG_WEIGHTS).sum() - kl(m, R)
     data = jnp.asarray(X2), jnp.asarray(Y2)
-    return values(ImportanceWeighted(K), with_latent, guide, params, *data, num=6000), expected
-
-
-def test_latent_inputs_have_weights(x64):
-    assert_mean(*latent_values(2))
-
-
-# --- global weights ------------------------------------------------------------------------------
+    draws = values(ImportanceWeighted(2), with_latent, guide, params, *data, num=6000)
+    assert_mean(draws, expected)
 
 
 @pytest.mark.slow
@@ -166,9 +153,6 @@ def test_global_weights_at_the_posterior_are_all_the_collapsed_bound(x64):
     assert_mean(run(1, other, 4000), elbo)
     means = [run(K, other, 4000).mean() for K in (2, 16)]
     assert elbo + 0.1 < means[0] < means[1] < collapsed
-
-
-# --- use and errors ------------------------------------------------------------------------------
 
 
 def test_guides_that_make_no_weights():
@@ -230,23 +214,24 @@ def test_errors():
             call()
 
 
-# --- the predictive objective ---------------------------------------------------------------------
-
-
 def test_predictive_of_one_layer_is_its_closed_form(x64):
-    """The value is sum log N(y; mu, s² + v) - beta KL for any K; minibatches are unbiased."""
+    """Its value is sum log N(y; mu, s² + v) - beta KL for any K; and a share of the bound.
+
+    The KL's weight is shared too, and minibatches are unbiased.
+    """
     x, y = regression(rows=9)
-    params = two_layer_params()
-    q = {n: a for n, a in params.items() if not n.startswith("l2")}
-    mean, var = layer_moments(params, 1, np.asarray(x))
-    log_p = stats.norm(mean, np.sqrt(var + NOISE**2)).logpdf(y)
+    q = {n: a for n, a in two_layer_params().items() if not n.startswith("l2")}
+    mean, var = layer_moments(q, 1, np.asarray(x))
+    log_p = stats.norm(mean, np.sqrt(var + NOISE**2)).logpdf(y).sum()
+    expected = (stats.norm(mean, NOISE).logpdf(y) - var / (2 * NOISE**2)).sum()
     penalty = kl(np.asarray(q["l1.v.loc"]), np.asarray(q["l1.v.scale_tril"][0]))
     guide = dgp.MeanField(svgp)
-    for beta, K in ((1.0, 1), (0.3, 4)):
-        value = values(PredictiveELBO(beta, K), svgp, guide, q, x, y, z=Z[0])
-        assert value == pytest.approx(log_p.sum() - beta * penalty, rel=1e-9)
+    for beta, K, share in ((1.0, 1, 0.0), (0.3, 4, 0.0), (0.5, 2, 0.3), (0.5, 2, 1.0)):
+        value = values(PredictiveELBO(beta, K, elbo_share=share), svgp, guide, q, x, y, z=Z[0])
+        wanted = share * (expected - penalty) + (1 - share) * (log_p - beta * penalty)
+        assert value == pytest.approx(wanted, rel=1e-9)
     batches = values(PredictiveELBO(0.3, 2), svgp, guide, q, x, y, z=Z[0], batch_size=2, num=3000)
-    assert_mean(batches, log_p.sum() - 0.3 * penalty)
+    assert_mean(batches, log_p - 0.3 * penalty)
 
 
 def test_rows_count_as_often_as_their_weights_say(x64):
@@ -273,22 +258,6 @@ def test_rows_count_as_often_as_their_weights_say(x64):
     assert run(ImportanceWeighted(1), x, y, w) == pytest.approx(float(bound), rel=1e-9)
 
 
-def test_a_share_of_the_bound_is_a_share_of_both_objectives(x64):
-    """For one layer both objectives have a closed form; the KL's weight is shared too."""
-    x, y = regression(rows=9)
-    params = {n: a for n, a in two_layer_params().items() if not n.startswith("l2")}
-    mean, var = layer_moments(params, 1, np.asarray(x))
-    predictive = stats.norm(mean, np.sqrt(var + NOISE**2)).logpdf(y).sum()
-    expected = (stats.norm(mean, NOISE).logpdf(y) - var / (2 * NOISE**2)).sum()
-    penalty = kl(np.asarray(params["l1.v.loc"]), np.asarray(params["l1.v.scale_tril"][0]))
-    guide = dgp.MeanField(svgp)
-    for share in (0.3, 1.0):
-        objective = PredictiveELBO(0.5, 2, elbo_share=share)
-        wanted = share * (expected - penalty) + (1 - share) * (predictive - 0.5 * penalty)
-        found = values(objective, svgp, guide, params, x, y, z=Z[0])
-        assert found == pytest.approx(wanted, rel=1e-9)
-
-
 @pytest.mark.slow
 def test_predictive_of_two_layers_is_a_mixture():
     """The value for two particles agrees with quadrature over the hidden layer."""
@@ -303,9 +272,6 @@ def test_predictive_of_two_layers_is_a_mixture():
     guide, objective = dgp.MeanField(deep_gp), PredictiveELBO(0.5, 2)
     draws = values(objective, deep_gp, guide, params, x, y, z=Z, num=6000)
     assert_mean(draws, mixed - 0.5 * kls(params))
-
-
-# --- what a mask hides from the predictive objective ----------------------------------------------
 
 
 def test_predictive_does_not_see_what_a_mask_hides(x64):
