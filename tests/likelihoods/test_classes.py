@@ -18,28 +18,40 @@ from dgp_ppl.likelihoods import RobustMax
 @pytest.mark.parametrize("kind", [likelihoods.softmax, likelihoods.robust_max])
 def test_classes_may_be_floats(kind):
     """With a guide and without one; NumPyro's classes must be integers."""
-    f, y = jnp.ones((3, 3)), np.arange(3)
-    for guided in (False, True):
+    f, y = jnp.ones((3, 3)), jnp.arange(3)
+
+    @jax.jit
+    def log_prob(y):
         with numpyro.handlers.seed(rng_seed=0):
-            observed = dgp.observe(Marginals(f, f, guided=guided), kind)
-        np.testing.assert_array_equal(observed.log_prob(y.astype(float)), observed.log_prob(y))
+            return [
+                dgp.observe(Marginals(f, f, guided=guided), kind).log_prob(y)
+                for guided in (False, True)
+            ]
+
+    np.testing.assert_array_equal(log_prob(y.astype(float)), log_prob(y))
 
 
 def test_robust_max_with_an_error_rate_of_each_row():
     f, epsilon = jnp.array([[0.0, 2.0, 1.0], [3.0, -1.0, 0.0]]), jnp.array([0.2, 0.01])
     wanted = np.array([[0.1, 0.8, 0.1], [0.99, 0.005, 0.005]])
     given, marginals = RobustMax(f, epsilon), dgp.Marginals(f, jnp.full((2, 3), 1e-12))
-    with numpyro.handlers.seed(rng_seed=0):
-        observed = dgp.observe(marginals, lambda f: RobustMax(f, epsilon))
-        with pytest.raises(ValueError, match=r"batch shape \(2, 2\)"):
-            dgp.observe(marginals, lambda f: RobustMax(f, epsilon[:, None]))
-    for probs in (given.probs, observed.predictive().components.probs[0]):
-        np.testing.assert_allclose(probs, wanted, rtol=1e-5)
+
+    def observed(epsilon):
+        with numpyro.handlers.seed(rng_seed=0):
+            return dgp.observe(marginals, lambda f: RobustMax(f, epsilon))
+
+    @jax.jit
+    def log_probs(y):
+        expected = given.expected_log_prob(marginals.var, y, 20)
+        return given.log_prob(y), observed(epsilon).log_density(y), expected
+
+    with pytest.raises(ValueError, match=r"batch shape \(2, 2\)"):
+        jax.eval_shape(observed, epsilon[:, None])
+    probs = jax.jit(lambda: observed(epsilon).predictive().components.probs[0])()
+    np.testing.assert_allclose([given.probs, probs], [wanted] * 2, rtol=1e-5)
     assert_mean(jax.nn.one_hot(given.sample(KEY, (20_000,)), 3), wanted)
     for c in range(3):
-        y = jnp.full(2, c)
-        expected = given.expected_log_prob(jnp.full((2, 3), 1e-12), y, 20)
-        for found in (given.log_prob(y), observed.log_density(y), expected):
+        for found in log_probs(jnp.full(2, c)):
             np.testing.assert_allclose(found, np.log(wanted)[:, c], atol=1e-4)
 
 
@@ -73,13 +85,10 @@ def test_robust_max_is_exact():
 
 def test_the_bound_of_robust_max_is_below_the_evidence():
     """A q(v) whose bound 20 Gauss-Hermite nodes put 30 nats too high, above the evidence."""
-    found = [
-        RobustMax(jnp.array([[0.0, 0.5, -0.5]])).expected_log_prob(
-            jnp.array([v]), jnp.array([c]), 20
-        )
-        for v, c in (([4.0, 1e-8, 1e-8], 0), ([1e-4, 1.0, 1.0], 1))
-    ]
-    np.testing.assert_allclose(np.ravel(found), [-4.551, -2.895], atol=1e-3)
+    var, y = jnp.array([[4.0, 1e-8, 1e-8], [1e-4, 1.0, 1.0]]), jnp.array([0, 1])
+    likelihood = RobustMax(jnp.array([[0.0, 0.5, -0.5]] * 2))
+    found = jax.jit(lambda: likelihood.expected_log_prob(var, y, 20))()
+    np.testing.assert_allclose(found, [-4.551, -2.895], atol=1e-3)
 
     def model(x, y):
         kernel = dgp.kernels.SquaredExponential(1.0, 1.0)
@@ -105,7 +114,7 @@ def test_ordered_classes_beyond_the_digits_of_float32():
     means, sds = (0.0, 0.0, 0.0, -40.0), (2.0, 2.5, 3.0, 1.0)
     marginals = dgp.Marginals(jnp.array(means)[:, None], jnp.square(jnp.array(sds))[:, None], True)
     likelihood = lambda f: dist.OrderedLogistic(f, jnp.array([-1.0, 1.0]))  # noqa: E731
-    found = dgp.observe(marginals, likelihood).log_prob(jnp.ones(4, int))
+    found = jax.jit(lambda y: dgp.observe(marginals, likelihood).log_prob(y))(jnp.ones(4, int))
     log_p = lambda f: np.log1p(-np.exp(-2)) - np.logaddexp(0, f - 1) - np.logaddexp(0, -1 - f)  # noqa: E731
     wanted = [integrals.expectation(log_p, *row, (0.0,)) for row in zip(means, sds, strict=True)]
     np.testing.assert_allclose(found, wanted, rtol=3e-3)

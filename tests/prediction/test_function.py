@@ -13,7 +13,6 @@ from support.helpers import KEY, compiled
 
 import dgp_ppl as dgp
 from dgp_ppl import Standardizer, models
-from dgp_ppl.prediction._function import row_function
 
 pytestmark = pytest.mark.wrong_types  # signatures promise NumPy's arrays; traced ones are JAX's
 Z = jnp.linspace(-1, 1, 6)[:, None]
@@ -62,7 +61,8 @@ def test_draws_are_the_same_functions_at_any_inputs_with_their_moments():
 def test_gradients_are_of_the_mean_and_of_units_of_the_data():
     f, _ = emulator()
     mean, sd = f.gradient(KEY, X, 300)
-    slope = jax.vmap(jax.grad(lambda x: f(x[None]).mean[0]))(jnp.asarray(X, float))
+    slopes = jax.jit(jax.vmap(jax.grad(lambda x: f(x[None]).mean[0])))
+    slope = slopes(jnp.asarray(X, float))
     assert mean.shape == sd.shape == X.shape
     assert (np.abs(mean - slope) < 4 * sd / np.sqrt(300)).all()
     step = (f(X + 0.01).mean - f(X - 0.01).mean) / 0.02
@@ -137,14 +137,6 @@ def test_arguments_by_row_are_refused():
         dgp.function(p)
 
 
-def test_a_row_alone_can_be_mapped_and_compiled():
-    f, predict = emulator()
-    found = jax.jit(jax.vmap(row_function(f.prediction, [])))(jnp.asarray(X, float))
-    np.testing.assert_allclose(found["mean"], predict(X).mean, rtol=1e-5)
-    np.testing.assert_allclose(found["var"], predict(X).var, rtol=1e-4)
-    assert "quantiles" not in found
-
-
 @pytest.mark.parametrize("outputs", [1, 2])
 def test_a_function_given_more_rows_is_that_of_all_rows(x64, outputs):
     """Of one layer and a Gaussian likelihood it is SGPR with all rows."""
@@ -175,7 +167,7 @@ def test_fantasies_are_mapped_and_share_a_program(caplog):
     f, _ = emulator(num_samples=2)
     ys = np.array([[3.0, 4.0], [5.0, -2.0]])
     one = [np.asarray(f.condition(X[:2], y)(X).mean) for y in ys]
-    every = jax.vmap(lambda y: f.condition(X[:2], y)(X).mean)(ys)
+    every = jax.jit(jax.vmap(lambda y: f.condition(X[:2], y)(X).mean))(ys)
     np.testing.assert_allclose(every, one, rtol=1e-4)
     names = compiled(caplog, lambda: f.condition(X[1:], np.ones(3)))
     assert set(names) <= {"jit(convert_element_type)"}
@@ -194,9 +186,8 @@ def test_a_deep_function_moves_towards_new_rows_at_them_alone():
     assert g.prediction.params["l1.v.loc"] is f.prediction.params["l1.v.loc"]
     with pytest.raises(TypeError, match="wanted the prediction of one fit of MeanField"):
         dgp.function(dgp.predict(KEY, models.svgp, None, {}, X, z=Z)).condition(X, np.ones(4))
-    lost = jax.vmap(lambda y: f.condition(X[:1], y).prediction.params["l2.v.loc"])(
-        jnp.array([[1.0], [jnp.nan]])
-    )
+    loc = lambda y: f.condition(X[:1], y).prediction.params["l2.v.loc"]  # noqa: E731
+    lost = jax.jit(jax.vmap(loc))(jnp.array([[1.0], [jnp.nan]]))
     assert np.isfinite(lost[0]).all()
     assert np.isnan(lost[1]).all()
     for x, y in ((X[:1], [np.nan]), ([[np.inf]], [1.0])):

@@ -61,7 +61,7 @@ def test_spread_noise_is_normal_and_independent_within_a_row(points):
     def one(key):
         return SpreadNoise(handlers.seed(model, key), key, jnp.arange(9) / 9, 6)()
 
-    draws = jax.vmap(one)(random.split(KEY, 2000)).reshape(2000, -1)
+    draws = jax.jit(jax.vmap(one))(random.split(KEY, 2000)).reshape(2000, -1)
     assert_covariance(draws, np.eye(6 * points))
     assert stats.kstest(np.ravel(draws), "norm").pvalue > 1e-3
 
@@ -157,9 +157,7 @@ def test_only_latents_of_the_predicted_rows_are_new(rows, site, taken):
     x, group, t, truth = X[:6], np.arange(6) % 3, np.zeros(3), np.array([-30.0, 0.0, 30.0])
     options = {"z": X[:3], "taken": taken}
     guide = dgp.MeanField(grouped)
-    seeded = handlers.seed(guide, KEY)
-    trace = handlers.trace(seeded).get_trace(x, group, Y[:6], t, x, Y[:6], **options)
-    params = {n: s["value"] for n, s in trace.items() if s["type"] == "param"}
+    params = start(grouped, guide, x, group, Y[:6], t, x, Y[:6], **options)
     params |= {n: jnp.full_like(a, 1e-3) for n, a in params.items() if n.endswith("auto_scale")}
     params |= {f"{n}_auto_loc": jnp.full(6, 1e3) for n in ("e", "e2")} | {"u_auto_loc": truth}
     draws = {"f.v": jnp.zeros((400, 3, 1)), "u": jnp.full((400, 3), truth)}

@@ -77,7 +77,7 @@ def test_function_draws_are_draws_of_the_posterior_process(exact, mode, num):
     "likelihood", [lambda f: dist.Normal(f, 0.1), lambda f: dist.Poisson(jnp.exp(f))]
 )
 def test_params_in_float32_mean_the_same_function_where_jax_has_float64(likelihood):
-    z = np.linspace(-2, 2, 20)[:, None]  # which a fit in float32 rounds
+    z = np.linspace(-2, 2, 20)[:, None]  # which float32 rounds
 
     def model(x, y=None):
         f = dgp.gp("f", kernels.SquaredExponential(1.0, 1.0), z)
@@ -85,7 +85,8 @@ def test_params_in_float32_mean_the_same_function_where_jax_has_float64(likeliho
             numpyro.sample("y", dgp.observe(f(x - 1.7e9 * (x > 1e9)), likelihood), obs=y)
 
     guide, counts = dgp.MeanField(model), np.array([0, 3, 1, 0, 2, 7, 4])
-    params = dgp.fit(KEY, model, guide, X, np.round(Y**2), steps=40, progress=False).params
+    loc = np.sin(np.arange(20, dtype=np.float32))[:, None]
+    params = {"f.v.loc": loc, "f.v.scale_tril": 0.5 * np.eye(20, dtype=np.float32)[None]}
     found = []
     for wide in (False, True):
         with jax.enable_x64(wide):
@@ -161,8 +162,6 @@ def test_chunks_do_not_change_a_prediction_without_hidden_noise(exact):
     np.testing.assert_allclose(chunked.log_prob(Y_TEST), whole.log_prob(Y_TEST), atol=1e-8)
 
 
-# --- other likelihoods ---------------------------------------------------------------------------
-
 MEAN, SD = np.array([-0.5, 0.3, 1.0]), np.array([0.3, 0.5, 0.2])
 
 
@@ -189,21 +188,6 @@ def test_quantiles_close_to_1():
     p = with_likelihood(lambda f: dist.StudentT(4.0, f, 0.5), num_samples=1)
     with pytest.warns(UserWarning, match="float32, which blurs .* above level 0.999999 by 12 %"):
         p.quantile(1 - 1e-6)
-
-
-@pytest.mark.slow
-def test_counts():
-    """Quantiles of a Poisson are the smallest counts that reach their level."""
-    p = with_likelihood(lambda f: dist.Poisson(jnp.exp(f)), num_samples=2)
-    rate = np.exp(MEAN + SD * np.random.default_rng(0).standard_normal((100_000, 3)))
-    assert_mean(rate, p.mean)
-    y = np.array([0, 1, 4])
-    assert_mean(stats.poisson(rate).pmf(y), np.exp(p.log_prob(y)))
-    quantiles = p.quantile(LEVELS)
-    np.testing.assert_array_equal(quantiles, np.round(quantiles))
-    for level, value in zip(LEVELS, quantiles, strict=True):
-        assert (stats.poisson(rate).cdf(value).mean(axis=0) >= level - 2e-3).all()
-        assert (stats.poisson(rate).cdf(value - 1).mean(axis=0) < level + 2e-3).all()
 
 
 SUPPORTS = {
@@ -248,9 +232,6 @@ def test_params_in_float64_of_a_likelihood_without_closed_forms():
         np.testing.assert_allclose(p.mean, np.exp(MEAN + SD**2 / 2 + 0.125), rtol=1e-4)
 
 
-# --- draws instead of a guide --------------------------------------------------------------------
-
-
 def test_posterior_samples_replace_a_guide():
     """Each pass has the mean of f given one draw of v; draws of the training noise are ignored."""
     rng = np.random.default_rng(0)
@@ -279,9 +260,6 @@ def test_the_prior_predictive():
     p = dgp.predict(KEY, deep_gp, None, params, X_TEST, z=(spread(5), spread(5)), num_samples=2000)
     assert_mean(components(p)[0], np.zeros(7))
     np.testing.assert_allclose(p.var, 1.5 + 0.3**2, rtol=0.15)
-
-
-# --- errors --------------------------------------------------------------------------------------
 
 
 @pytest.mark.wrong_types

@@ -343,8 +343,8 @@ def test_quantiles_of_counts_that_are_narrower_than_the_spread_of_f(link):
     """The least counts with this probability, also where f is the same and moves with the pass."""
     mean, sd = np.array([6.0, 6.0, 2.0, 20.0, 4.0, 6.0, 9.0]), np.array([1, 3, 5, 0.1, 0.5, 1, 2])
     far = np.array([[100.0], [100], [100], [100], [100], [0], [0]])
-    p = prior(single(lambda f: link(mean + sd * f), shift=far))
-    levels = np.array([0.5, 0.25, 0.75, 1 / 8, 7 / 8])
+    p = prior(single(lambda f: link(mean + sd * f), shift=far), num_samples=2)
+    levels = np.array([0.5, 1 / 8, 7 / 8])
     for level, found in zip(levels, p.quantile(levels), strict=True):
         assert (p.cdf(found) >= level - 1e-6).all(), level
         less = np.ceil((1 - 1e-6) * found) - 1  # by one, or by float32's digits
