@@ -27,7 +27,6 @@ def layer(z, v=V):
         return dgp.gp("f", KERNEL, z, out=2)
 
 
-@pytest.fixture
 def pair():
     """Return a layer on a grid, and one with the same inducing inputs."""
     grid = dgp.Grid(jnp.asarray(PLACES), jnp.asarray(TIMES))
@@ -35,26 +34,32 @@ def pair():
 
 
 @pytest.mark.usefixtures("x64")
-def test_it_is_the_dense_layer(pair):
+def test_it_is_the_dense_layer():
     """Given v or q(v), moments agree up to jitter, which the grid adds to each part."""
-    grid, dense = pair
-    L = np.asarray(grid.sparse.factor.lower)
-    gram = np.asarray(KERNEL(grid.sparse.z, grid.sparse.z))
-    np.testing.assert_allclose(L @ L.T, gram, atol=1e-5)
-    np.testing.assert_allclose(grid.sparse.factor.inverse @ L, np.eye(12), atol=1e-8)
-    np.testing.assert_allclose(np.diag(L @ L.T - gram), grid.jitter, rtol=1e-3)
-    for a, b in zip(grid.joint(X), dense.joint(X), strict=True):
-        np.testing.assert_allclose(a, b, atol=2e-4)
     tril = np.tril(np.random.default_rng(3).standard_normal((2, 12, 12)))
-    q = FullInducing(jnp.asarray(V), jnp.asarray(tril), validate_args=False)
-    for a, b in zip(*(f.sparse.marginals(q, jnp.asarray(X)) for f in pair), strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-3)
+
+    @jax.jit
+    def moments():
+        layers, q = pair(), FullInducing(jnp.asarray(V), jnp.asarray(tril), validate_args=False)
+        grid, z = layers[0], layers[0].sparse.z
+        factor = grid.sparse.factor.lower, grid.sparse.factor.inverse, KERNEL(z, z), grid.jitter
+        given_v = [f.joint(X) for f in layers]
+        return factor, given_v, [f.sparse.marginals(q, jnp.asarray(X)) for f in layers]
+
+    (L, inverse, gram, jitter), given_v, given_q = moments()
+    np.testing.assert_allclose(L @ L.T, gram, atol=1e-5)
+    np.testing.assert_allclose(inverse @ L, np.eye(12), atol=1e-8)
+    np.testing.assert_allclose(np.diag(L @ L.T - gram), jitter, rtol=1e-3)
+    for (grid, dense), atol in ((given_v, 2e-4), (given_q, 1e-3)):
+        for a, b in zip(grid, dense, strict=True):
+            np.testing.assert_allclose(a, b, atol=atol)
 
 
-def test_the_jitter_of_a_grid_keeps_its_digits_in_float32(pair):
+def test_the_jitter_of_a_grid_keeps_its_digits_in_float32():
     """Both parts have a jitter j times their variance, so the product has (2 j + j²) times it."""
     j = default_jitter(np.float32)
-    np.testing.assert_allclose(pair[0].jitter, 1.3 * (2 * j + j**2), rtol=1e-5)
+    jitter = jax.jit(lambda: pair()[0].jitter)()
+    np.testing.assert_allclose(jitter, 1.3 * (2 * j + j**2), rtol=1e-5)
 
 
 @pytest.mark.slow

@@ -145,9 +145,6 @@ def test_kernels_of_tinygp_and_plain_functions_fit():
             np.testing.assert_allclose(a, b, atol=2e-4)
 
 
-# --- draws ---------------------------------------------------------------------------------------
-
-
 def check_moments(draws, moments):
     """Assert that draws [S, N, P] have these means and covariances, and independent outputs."""
     mean, cov = moments
@@ -196,31 +193,36 @@ def test_function_draws_have_the_joint_distribution(mode):
 
 
 def test_a_path_draw_is_one_function_through_all_calls():
-    with dgp.function_draws(mode="path"), given("full"):
-        f = dgp.gp("f", KERNEL, Z, out=P)
-        whole, part, sampled = f(X).mean, f(X[:2]).mean, f.sample(X)
+    @jax.jit
+    def values():
+        with dgp.function_draws(mode="path"), given("full"):
+            f = dgp.gp("f", KERNEL, Z, out=P)
+            drawn = f(X).mean, f(X[:2]).mean, f.sample(X)
+        return *drawn, layer(posterior="full").path(random.key(1), 50)(X)
+
+    whole, part, sampled, other = values()
     np.testing.assert_allclose(part, whole[:2], atol=1e-5)
     np.testing.assert_array_equal(sampled, whole)
-    other = layer(posterior="full").path(random.key(1), 50)(X)
     assert np.abs(other - whole).max() > 0.01
 
 
-# --- sites and errors ----------------------------------------------------------------------------
-
-
 def test_noise_is_an_auxiliary_site_without_a_guide_and_none_with_one():
-    with handlers.trace() as trace, given():
-        f = dgp.gp("f", KERNEL, Z, out=P)
-        f.sample(X)
-        f.sample(X[:2], joint=True)
+    def sites(posterior):
+        def drawn():
+            f = dgp.gp("f", KERNEL, Z, out=P)
+            return f.sample(X), f.sample(X[:2], joint=True)
+
+        with handlers.trace() as trace, given(posterior):
+            jax.eval_shape(drawn)
+        return {n: s for n, s in trace.items() if s["type"] == "sample"}
+
+    trace = sites("draw")
     assert list(trace) == ["f.v", "f.eps", "f.eps_1"]
     assert trace["f.eps"]["infer"]["is_auxiliary"]
     assert trace["f.eps"]["value"].shape == (N, P)
     assert trace["f.eps_1"]["value"].shape == (2, P)
     assert trace["f.v"]["fn"].event_shape == (M, P)
-    with handlers.trace() as trace, given("full"):
-        dgp.gp("f", KERNEL, Z, out=P).sample(X)
-    assert [n for n, s in trace.items() if s["type"] == "sample"] == ["f.v"]
+    assert list(sites("full")) == ["f.v"]
 
 
 def test_a_layer_factorises_once_however_often_it_is_called():
@@ -262,7 +264,7 @@ def test_errors():
          lambda: layer(kernel=tinygp.kernels.ExpSquared(1.0)).path(KEY)),
     ):  # fmt: skip
         with handlers.seed(rng_seed=0), pytest.raises(error, match=message):
-            call()
+            jax.eval_shape(call)
 
 
 @pytest.mark.parametrize(("points", "shape"), [(2 * N, (N, 2, P)), (7, (7, P))])
@@ -274,13 +276,16 @@ def test_draws_of_several_points_for_each_row_of_a_plate(points, shape):
         with dgp.minibatch(X), handlers.substitute(data={"f.eps": noise}):
             return f.sample(jnp.linspace(-1, 1, points)[:, None], joint=True)
 
-    run = handlers.seed(model, KEY)
+    @jax.jit
+    def run(noise):
+        with handlers.trace() as trace:
+            drawn = handlers.seed(model, KEY)(noise)
+        assert trace["f.eps"]["fn"].shape() == shape
+        return drawn
+
     one = jnp.zeros(shape).at[(1, 1, 0)[-len(shape) :]].set(1.0)  # point N + 1, or point 1
-    with handlers.trace() as trace:
-        moved = np.asarray(run(one))
-    moved -= run(jnp.zeros(shape))
+    moved = np.asarray(run(one)) - run(jnp.zeros(shape))
     at = N + 1 if len(shape) == 3 else 1
-    assert trace["f.eps"]["fn"].shape() == shape
     assert np.flatnonzero(moved[:, 0])[0] == at
     assert not moved[:, 1].any()
 

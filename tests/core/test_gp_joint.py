@@ -89,25 +89,36 @@ def test_draws_of_each_output_take_the_scale_of_its_kernel():
 def test_parts_of_a_sum_of_kernels_have_the_moments_of_dense_algebra():
     """Of f1, given q of f1 + f2 at Z. The means of all parts add up to the mean of the sum."""
     one, two = kernels.SquaredExponential(1.0, 2.0), kernels.SquaredExponential(0.5, 0.5)
-    site = guide_site("f.v", Handover(Q), Q.loc)
-    with handlers.seed(rng_seed=KEY), handlers.replay(trace={"f.v": site}):
-        f = dgp.gp("f", one + two, Z)
-    part = f.part("one", one)(X)
-    K = np.asarray((one + two)(Z, Z), np.float64) + float(f.jitter) * np.eye(len(Z))
+
+    def layer():
+        site = guide_site("f.v", Handover(Q), Q.loc)
+        with handlers.seed(rng_seed=KEY), handlers.replay(trace={"f.v": site}):
+            return dgp.gp("f", one + two, Z)
+
+    @jax.jit
+    def moments():
+        f = layer()
+        part = f.part("one", one)(X)
+        return part.mean, part.var, f.part("two", two)(X).mean, f(X).mean, f.jitter
+
+    mean, var, rest, whole, jitter = moments()
+    K = np.asarray((one + two)(Z, Z), np.float64) + float(jitter) * np.eye(len(Z))
     A = np.linalg.solve(np.linalg.cholesky(K), np.asarray(one(Z, X), np.float64))
-    var = 1.0 - (A**2).sum(axis=0) + ((TRIL[0].T @ A) ** 2).sum(axis=0)
-    np.testing.assert_allclose(part.mean[:, 0], (A.T @ LOC)[:, 0], atol=1e-3)
-    np.testing.assert_allclose(part.var[:, 0], var, atol=1e-3)
-    both = part.mean + f.part("two", two)(X).mean
-    np.testing.assert_allclose(both, f(X).mean, atol=1e-3)
+    wanted = 1.0 - (A**2).sum(axis=0) + ((TRIL[0].T @ A) ** 2).sum(axis=0)
+    np.testing.assert_allclose(mean[:, 0], (A.T @ LOC)[:, 0], atol=1e-3)
+    np.testing.assert_allclose(var[:, 0], wanted, atol=1e-3)
+    np.testing.assert_allclose(mean + rest, whole, atol=1e-3)
+    same = jax.jit(lambda s: layer().part("same", kernels.SquaredExponential(s, 2.0))(X).mean)
+    np.testing.assert_allclose(same(1.0), mean, atol=1e-5)
     for other in (kernels.SquaredExponential(1.0, 1.0), kernels.Matern32(1.0, 2.0)):
-        with pytest.raises(
-            ValueError, match=r"part\('no'\): kernel is .* wanted a term of the layer"
-        ):
-            f.part("no", other)
-    same = jax.jit(lambda scale: f.part("same", kernels.SquaredExponential(scale, 2.0))(X).mean)
-    np.testing.assert_allclose(same(1.0), part.mean, atol=1e-5)
-    per_output = kernels.PerOutput(kernels.Matern32(np.ones(2), np.ones((2, 1))))
-    with handlers.seed(rng_seed=KEY):
-        f = dgp.gp("f", per_output + one, Z, out=2)
-    assert f.part("own", per_output)(X).mean.shape == f.part("all", one)(X).mean.shape
+        wrong = r"part\('no'\): kernel is .* wanted a term of the layer"
+        with pytest.raises(ValueError, match=wrong):
+            jax.eval_shape(lambda other=other: layer().part("no", other)(X).mean)
+
+    def of_each_output():
+        per_output = kernels.PerOutput(kernels.Matern32(np.ones(2), np.ones((2, 1))))
+        with handlers.seed(rng_seed=KEY):
+            f = dgp.gp("f", per_output + one, Z, out=2)
+        return f.part("own", per_output)(X).mean, f.part("all", one)(X).mean
+
+    assert [a.shape for a in jax.eval_shape(of_each_output)] == [(5, 2)] * 2

@@ -49,9 +49,6 @@ def conditional(v, x, z=X):
     return f(x) + SCALES["g"] * g(x)
 
 
-# --- additive models against one GP with the sum of the kernels ----------------------------------
-
-
 @pytest.fixture(scope="module")
 def linear():
     """Return the mean of the sum as a linear map of all v, and its variance, at X and X_TEST.
@@ -101,9 +98,6 @@ def test_the_best_bound_lacks_the_correlation_of_the_layers(linear):
     np.testing.assert_allclose(found, exact - gap - var.sum() / (2 * NOISE**2), atol=1e-6)
 
 
-# --- arithmetic ----------------------------------------------------------------------------------
-
-
 def pair(P=2, guided=False):
     rng = np.random.default_rng(0)
     return [
@@ -122,23 +116,26 @@ ROWS = np.array([1.0, -2.0, 3.0])
 
 
 def test_moments():
-    for found, mean, var in (
-        (F + G, F.mean + G.mean, F.var + G.var),
-        (F - G, F.mean - G.mean, F.var + G.var),
-        (sum([F, G]), F.mean + G.mean, F.var + G.var),
-        (2 * F - G / 4 + 1, 2 * F.mean - G.mean / 4 + 1, 4 * F.var + G.var / 16),
-        (-F, -F.mean, F.var),
-        (3 - F, 3 - F.mean, F.var),
-        (ROWS + F, F.mean + ROWS[:, None], F.var),
-        (jnp.asarray(ROWS) * F, F.mean * ROWS[:, None], F.var * ROWS[:, None] ** 2),
-        (np.float32(2) * F, 2 * F.mean, 4 * F.var),
-        (F * np.array([[1, 2]]), F.mean * np.array([[1, 2]]), F.var * np.array([[1, 4]])),
-        (np.ones((3, 2)) - F, 1 - F.mean, F.var),
-        (F - np.ones((3, 1)), F.mean - 1, F.var),
-    ):
-        np.testing.assert_allclose(found.mean, mean, rtol=1e-6)
-        np.testing.assert_allclose(found.var, var, rtol=1e-6)
-        assert found.mean.dtype == found.var.dtype == jnp.float32
+    (f, g), rows = pair(), ROWS[:, None]
+
+    def cases():
+        yield F + G, f.mean + g.mean, f.var + g.var
+        yield F - G, f.mean - g.mean, f.var + g.var
+        yield sum([F, G]), f.mean + g.mean, f.var + g.var
+        yield 2 * F - G / 4 + 1, 2 * f.mean - g.mean / 4 + 1, 4 * f.var + g.var / 16
+        yield -F, -f.mean, f.var
+        yield 3 - F, 3 - f.mean, f.var
+        yield ROWS + F, f.mean + rows, f.var
+        yield jnp.asarray(ROWS) * F, f.mean * rows, f.var * rows**2
+        yield np.float32(2) * F, 2 * f.mean, 4 * f.var
+        yield F * np.array([[1, 2]]), f.mean * np.array([[1, 2]]), f.var * np.array([[1, 4]])
+        yield np.ones((3, 2)) - F, 1 - f.mean, f.var
+        yield F - np.ones((3, 1)), f.mean - 1, f.var
+
+    for found, *wanted in jax.jit(lambda: [((m.mean, m.var), *a) for m, *a in cases()])():
+        for a, b in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-6)
+            assert a.dtype == jnp.float32
 
 
 def test_what_the_sum_is_made_of():
@@ -164,9 +161,6 @@ def test_rows_without_a_layer_have_finite_gradients():
 
     with jax.numpy_rank_promotion("allow"):  # likelihoods promote f at the nodes
         assert np.isfinite(jax.jit(jax.grad(loss))(1.3))
-
-
-# --- errors --------------------------------------------------------------------------------------
 
 
 @pytest.mark.wrong_types

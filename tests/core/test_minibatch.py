@@ -19,7 +19,7 @@ ROWS = jnp.arange(12.0)
 def test_rows_are_distinct_and_in_range():
     for size, batch in ((7, 3), (5, 1), (101, 100), (8, 4), (6, 6), (2**31 - 1, 1000)):
         draw = lambda k, sizes=(size, batch): stratified_rows(k, *sizes)  # noqa: E731
-        rows = np.asarray(jax.vmap(draw)(random.split(KEY, 300)), np.int64)
+        rows = np.asarray(jax.jit(jax.vmap(draw))(random.split(KEY, 300)), np.int64)
         assert rows.shape == (300, batch)
         assert rows.min() >= 0
         assert rows.max() < size
@@ -28,7 +28,7 @@ def test_rows_are_distinct_and_in_range():
 
 def test_strata_of_equal_size_are_not_rotated():
     """So the devices of a mesh draw from their own rows."""
-    rows = jax.vmap(lambda k: stratified_rows(k, 12, 4))(random.split(KEY, 50))
+    rows = jax.jit(jax.vmap(lambda k: stratified_rows(k, 12, 4)))(random.split(KEY, 50))
     np.testing.assert_array_equal(rows // 3, np.tile(np.arange(4), (50, 1)))
 
 
@@ -40,7 +40,7 @@ def test_every_row_is_equally_likely():
 
 def test_the_whole_range_of_a_large_set_is_reached():
     size, batch = 2**31 - 1, 4
-    rows = jax.vmap(lambda k: stratified_rows(k, size, batch))(random.split(KEY, 20_000))
+    rows = jax.jit(jax.vmap(lambda k: stratified_rows(k, size, batch)))(random.split(KEY, 20_000))
     uniform = np.asarray(rows, np.float64) / size
     for power in (1, 2):
         assert_mean(uniform**power, np.full(batch, 1 / (power + 1)))
