@@ -113,9 +113,6 @@ def test_few_temperatures_are_warned_of():
     assert found.effective_particles < 32
 
 
-# --- particles as draws ---------------------------------------------------------------------------
-
-
 ORIGIN = jnp.zeros((1, 1))
 SHARES, MODES, SD = np.array([0.3, 0.7]), np.array([-2.0, 1.5]), 0.2
 
@@ -134,17 +131,12 @@ def two_modes(x, y=None):
         numpyro.sample("y", dgp.observe(f, likelihood), obs=y)
 
 
-def exact():
-    """Return the evidence, and the posterior probability of the right mode."""
-    v = np.linspace(-6, 6, 100_001)
-    joint = stats.norm.pdf(v) * (SHARES * stats.norm.pdf(v[:, None], MODES, SD)).sum(axis=1)
-    return np.log(joint.sum() * (v[1] - v[0])), joint[v > 0].sum() / joint.sum()
-
-
 @pytest.mark.slow
 def test_two_modes_have_their_weights():
     """Within five percent, and within the error of the particles' worth."""
-    (evidence, right), guide = exact(), dgp.MeanField(two_modes)
+    v, guide = np.linspace(-6, 6, 100_001), dgp.MeanField(two_modes)
+    joint = stats.norm.pdf(v) * (SHARES * stats.norm.pdf(v[:, None], MODES, SD)).sum(axis=1)
+    evidence, right = np.log(joint.sum() * (v[1] - v[0])), joint[v > 0].sum() / joint.sum()
     params = {"l1.v.loc": jnp.zeros((1, 1)), "l1.v.scale_tril": jnp.ones((1, 1, 1))}
     found = annealed(
         two_modes, guide, params, ORIGIN, jnp.zeros(1), start="prior", num_particles=1024,

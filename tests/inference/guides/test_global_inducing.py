@@ -30,15 +30,6 @@ def coupled_params(precision=(0.5, 2.0, 1.0, 4.0)):
     return params | {n: jnp.asarray(a, float) for n, a in guide.items()}
 
 
-def guide_of(model=deep_gp):
-    return dgp.GlobalInducing(model, PSEUDO)
-
-
-def sites(params, key=KEY):
-    guide = handlers.substitute(handlers.seed(guide_of(), key), data=params)
-    return handlers.trace(guide).get_trace(regression()[0], z=Z)
-
-
 def kernel(params, l, a, b):
     p = {n[3:]: np.asarray(v, float) for n, v in params.items() if n.startswith(f"l{l}.")}
     square = ((a[:, None] - b[None]) / p["lengthscale"]) ** 2
@@ -49,7 +40,8 @@ def kernel(params, l, a, b):
 def test_the_second_layer_follows_the_first():
     """By dense algebra: the first layer's draw maps the pseudo-inputs to the second's inputs."""
     params = coupled_params()
-    trace = sites(params)
+    guide = handlers.seed(dgp.GlobalInducing(deep_gp, PSEUDO), KEY)
+    trace = handlers.trace(handlers.substitute(guide, params)).get_trace(regression()[0], z=Z)
     v1, posterior = np.asarray(trace["l1.v"]["value"]), trace["l2.v"]["fn"]
     z = np.asarray(spread(5))
 

@@ -78,7 +78,8 @@ def test_quantiles_of_layers_and_hyperparameters():
     x, y = regression(rows=12)
     params = start(lifted, guide, x, y, z=Z)
     params |= {"l1.v.loc": jnp.array([[0.3], [-1.0], [2.0]]), "noise_auto_loc": jnp.array(-0.7)}
-    draws = guide.sample_posterior(KEY, params, x, z=Z, sample_shape=(4000,))
+    sample = jax.jit(lambda p: guide.sample_posterior(KEY, p, x, z=Z, sample_shape=(4000,)))
+    draws = sample(params)
     quantiles = guide.quantiles(params, levels)
     for name in ("l1.v", "noise"):
         below = np.mean(np.asarray(draws[name])[:, None] < quantiles[name], axis=0)
@@ -132,5 +133,6 @@ def test_a_coupled_guide_holds_the_exact_posterior():
     for values in (guide.distributions, guide.median):
         with pytest.raises(ValueError, match=r"coupled is True, .* sample_posterior"):
             values(params)
+    alone = dgp.MeanField(conjugate.conjugate, coupled=True)
     with pytest.raises(ValueError, match=r"coupled is True and .* 0 joint guides"):
-        jax.eval_shape(handlers.seed(dgp.MeanField(model, coupled=True), KEY), *regression(rows=5))
+        dgp.evaluate(KEY, conjugate.conjugate, alone, {}, x, y)

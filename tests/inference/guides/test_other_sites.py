@@ -98,7 +98,8 @@ def test_a_guide_outlives_the_transformation_it_was_first_run_in(how):
     usual.setup(X, Y)
     params, wanted = (start(related, g, X, Y) for g in (guide, usual))
     assert jax.tree.all(jax.tree.map(jnp.array_equal, params, wanted))
-    draws = guide.sample_posterior(KEY, params, X, Y, sample_shape=(5,))
+    sample = jax.jit(lambda p: guide.sample_posterior(KEY, p, X, Y, sample_shape=(5,)))
+    draws = sample(params)
     assert {n: a.shape for n, a in draws.items()} == {
         "a": (5,), "b": (5,), "c": (5, 2), "l1.v": (5, 3, 1),
     }  # fmt: skip
@@ -163,6 +164,6 @@ def test_a_coupled_function_moves_with_groups(intercept):
 
     x, group = jnp.linspace(-1.0, 1.0, 6)[:, None], jnp.arange(6) % 2
     guide = dgp.MeanField(grouped, coupled=True)
-    with handlers.seed(rng_seed=0):
-        trace = handlers.trace(guide).get_trace(x, group, x[:, 0])
+    with handlers.seed(rng_seed=0), handlers.trace() as trace:
+        jax.eval_shape(guide, x, group, x[:, 0])
     assert trace["f.v.slope"]["value"].shape == (2 + intercept, 3, 1)

@@ -85,8 +85,6 @@ def test_correlated_noise_leaves_a_bias_of_a_few_percent():
     assert 0.01 < np.abs(found - 1).max() < 0.05
 
 
-# --- Hamiltonian transitions ------------------------------------------------------------------
-
 SDS = jnp.array([1.0, 0.5])
 
 
@@ -96,7 +94,7 @@ def evaluate(x):
 
 def moved(x, size, num=3):
     move = lambda k, x: hamiltonian_move(k, evaluate(x), evaluate, size * SDS, num)  # noqa: E731
-    return jax.vmap(move)(random.split(random.key(1), len(x)), x)
+    return jax.jit(jax.vmap(move))(random.split(random.key(1), len(x)), x)
 
 
 def test_a_gaussian_stays_as_it_is_though_many_ends_are_rejected():
@@ -116,6 +114,6 @@ def test_an_end_without_a_density_is_rejected():
     def move(k):
         return hamiltonian_move(k, cliff(jnp.zeros(2)), cliff, SDS, 1)
 
-    new, rates = jax.vmap(move)(random.split(KEY, 200))
+    new, rates = jax.jit(jax.vmap(move))(random.split(KEY, 200))
     assert (new.position[:, 0] < 0.5).all()
     assert (rates == 0).sum() > 10

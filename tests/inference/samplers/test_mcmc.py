@@ -19,8 +19,6 @@ from dgp_ppl.inference.samplers._em import ExpectationMaximization
 from dgp_ppl.inference.samplers._mcmc import _Program, _program, run_mcmc
 from dgp_ppl.inference.samplers._sghmc import SGHMC
 
-# --- warnings -------------------------------------------------------------------------------------
-
 
 def hills(x, y):
     """Ten normal values."""
@@ -51,13 +49,10 @@ def test_divergences_are_said():
     assert chains.fields["diverging"].all()
 
 
-# --- programs -------------------------------------------------------------------------------------
-
 # NumPyro's search for a step size closes over the data at every adaptation.
 SAMPLERS = {
     "numpyro": lambda: NUTS(shared_slope, find_heuristic_step_size=True),
     "ours": lambda: SGHMC(shared_slope),
-    "exact": lambda: dgp.ParallelTempering(shared_slope),
 }
 
 
@@ -66,7 +61,7 @@ def shared_slope(x, y):
 
 
 @pytest.mark.filterwarnings("ignore:run_mcmc. these draws:UserWarning")  # 20 steps adapt little
-@pytest.mark.parametrize("name", ["numpyro", "ours", slow("exact")])
+@pytest.mark.parametrize("name", SAMPLERS)
 def test_equal_runs_share_programs_and_read_their_own_data(name, caplog):
     """So does a run that goes on. Those of another warm-up change nothing."""
 
@@ -81,7 +76,7 @@ def test_equal_runs_share_programs_and_read_their_own_data(name, caplog):
     _program.cache_clear()
     wanted = runs()
     _program.cache_clear()
-    for warmup in (10, 20, 0):
+    for warmup in (20, 0):
         run(MY, warmup)
     found = []
     assert compiled(caplog, lambda: found.extend(runs())) == []
@@ -98,9 +93,6 @@ def test_without_a_first_state_numpyro_says_so():
         short(NUTS(nowhere))
 
 
-# --- threads --------------------------------------------------------------------------------------
-
-
 def test_a_kernel_starts_side_by_side_with_others():
     """A search in `init` can take long; only NumPyro's kernels need the lock in all of it."""
     owned = []
@@ -114,9 +106,6 @@ def test_a_kernel_starts_side_by_side_with_others():
         with pytest.raises(KeyboardInterrupt):
             short(kernel)
     assert owned == [False, True]
-
-
-# --- Ctrl-C ---------------------------------------------------------------------------------------
 
 
 LONG = {"num_warmup": 300, "num_samples": 100, "thinning": 4}  # 2 calls, then 50 draws a call

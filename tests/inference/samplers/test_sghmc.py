@@ -9,7 +9,6 @@ import numpyro.distributions as dist
 import pytest
 from jax import random
 from numpyro.infer import MCMC
-from scipy.linalg import solve_discrete_lyapunov
 from support.foreign_models import FOREIGN, assert_same_posterior, nuts
 from support.helpers import KEY, assert_mean, regression
 
@@ -60,37 +59,8 @@ def test_stationary_law_of_a_gaussian():
 
 @pytest.mark.slow
 def test_stationary_law_at_other_levels_of_noise_and_steps():
-    for noise, options in (
-        (0.0, {}),
-        (1.0, {}),
-        (3.0, {}),
-        (1.0, {"step_size": 0.3, "friction": 0.3}),
-    ):
+    for noise, options in ((0.0, {}), (3.0, {}), (1.0, {"step_size": 0.3, "friction": 0.3})):
         assert_variance(draws(noise, **options))
-
-
-def recursion(A, noise):
-    """Stationary variance of the first coordinate of s = A s + N(0, noise noise')."""
-    return solve_discrete_lyapunov(np.array(A), np.outer(noise, noise))[0, 0]
-
-
-@pytest.mark.slow
-def test_euler_steps_have_their_own_law():
-    """Chen et al.'s SGHMC and (friction 1) Welling & Teh's SGLD are too wide, as computed."""
-    step = SDS[-1]  # the sd of the narrowest direction
-    kick = (step / SDS) ** 2
-    for friction in (0.2, 1.0):
-        c = 1 - friction
-        truth = [
-            recursion([[1, step], [-step / s**2, c - k]], [0, np.sqrt(2 * friction)]) / s**2
-            for s, k in zip(SDS[2:], kick[2:], strict=True)
-        ]
-        assert truth[-1] > 1.05
-        x = draws(step_size=step, friction=friction, preconditioner=None, integrator="euler")
-        assert_mean((x**2).mean(axis=1)[:, 2:], truth)
-
-
-# --- posteriors that are known -------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -113,9 +83,6 @@ def test_many_coordinates_that_depend_on_each_other():
 def linear(A, y):
     w = numpyro.sample("w", dist.Normal(0, 1).expand([A.shape[1]]).to_event(1))
     numpyro.sample("y", dist.Normal(A @ w, 1), obs=y)
-
-
-# --- warm-up from distant starts ------------------------------------------------------------------
 
 
 def far(y, batch_size=None):
@@ -154,9 +121,6 @@ def test_models_that_are_not_ours(name):
     )  # fmt: skip
     assert_same_posterior(chains, nuts(model, *args), bias=0.03)
     assert not chains.fields["diverging"].any()
-
-
-# --- NumPyro's interface --------------------------------------------------------------------------
 
 
 @pytest.mark.slow

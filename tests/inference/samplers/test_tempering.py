@@ -57,12 +57,14 @@ def test_swaps_keep_the_joint_distribution():
     ladder = _first_ladder(2, FLOAT)._replace(betas=betas)
     x = random.normal(KEY, (20_000, 2)) / jnp.sqrt(betas)
 
+    @jax.jit
+    @jax.vmap
     def swap(key, x):
         _, source = _swapped(key, ladder, -0.5 * x**2, 0)
         return x[source]
 
     for k in range(3):
-        x = jax.vmap(swap)(random.split(random.key(k), len(x)), x)
+        x = swap(random.split(random.key(k), len(x)), x)
     assert_mean(x**2, 1 / betas)
 
 

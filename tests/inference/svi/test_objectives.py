@@ -80,7 +80,7 @@ def test_the_models_noise_is_not_the_guides():
                 numpyro.sample("y", dist.Normal(w - noise, 1), obs=jnp.zeros(1))
 
     model, guide = lambda: program(True), lambda: program(False)
-    loss = jax.vmap(lambda key: ImportanceWeighted(1, "global").loss(key, {}, model, guide))
+    loss = jax.jit(jax.vmap(lambda k: ImportanceWeighted(1, "global").loss(k, {}, model, guide)))
     variance = 2.0  # of w - noise, if they are independent
     assert_mean(-loss(random.split(KEY, 2000)), -0.5 * (variance + np.log(2 * np.pi)))
 

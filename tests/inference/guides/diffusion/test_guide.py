@@ -184,9 +184,6 @@ def test_informed_steps_know_the_gradient(x64):
     assert (jax.jacobian(ask)(near) == 0).all()
 
 
-# --- scores, arguments and errors -----------------------------------------------------------------
-
-
 def plain(t, z):
     return {n: jnp.sin(2 * a + t) for n, a in z.items()}
 

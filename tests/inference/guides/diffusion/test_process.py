@@ -11,7 +11,7 @@ from jax import random
 from jax.flatten_util import ravel_pytree
 from jax.tree_util import Partial
 from numpyro.infer import TraceMeanField_ELBO
-from support.helpers import KEY, assert_mean, slow
+from support.helpers import KEY, slow
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels
@@ -19,29 +19,12 @@ from dgp_ppl.inference.guides.diffusion._guide import Diffusion
 from dgp_ppl.inference.guides.diffusion._process import (
     Process,
     VariancePreserving,
-    last_step_cost,
     simulate_path,
     simulate_process,
 )
 from dgp_ppl.linalg import default_jitter
 
 RISING = VariancePreserving()
-
-
-def linear_gaussian(seed):
-    """Draw a random regression with w ~ N(0, I)."""
-    rng = np.random.default_rng(seed)
-    noise = np.exp(rng.uniform(np.log(0.2), np.log(2.0), (1, 1)))
-    X = rng.standard_normal((1, 8, 5)) * np.exp(rng.standard_normal((1, 1, 5)))
-    y = (X @ (2 * rng.standard_normal((1, 5, 1))))[..., 0] + noise * rng.standard_normal((1, 8))
-    return regression_posterior(X, y, noise)
-
-
-def regression_posterior(X, y, noise):
-    """Return design, targets, noise and log evidence; the first axis is the number of models."""
-    gram = X @ np.swapaxes(X, -1, -2) + noise[..., None] ** 2 * np.eye(X.shape[-2])
-    fit = (y[..., None, :] @ np.linalg.solve(gram, y[..., None]))[..., 0, 0]
-    return X, y, noise, -0.5 * (fit + np.linalg.slogdet(2 * np.pi * gram)[1])
 
 
 def best_bound(process, model):
@@ -64,27 +47,6 @@ def best_bound(process, model):
         P, b = r**2 / v * np.eye(H) - (r / v) ** 2 * M, r / v * offset
     policy = [np.stack(a, axis=1) for a in zip(*policy, strict=True)]
     return value - 0.5 * np.trace(P, axis1=-2, axis2=-1), policy
-
-
-def log_weights(process, model, policy, keys):
-    """Return log p(y, x_0) - log q(x_0 | x_1) - cost of paths drawn with an affine policy."""
-    X, y, noise = (jnp.asarray(a[0]) for a in model[:3])
-    offset, slope, eta = (jnp.asarray(a[0]) for a in policy)
-    normal = jax.scipy.stats.norm.logpdf
-    r, c = jnp.asarray(process.carry), jnp.asarray(process.gain)
-
-    def control(k, x):
-        return (offset[k] + slope[k] @ x - r[k] * x) / c[k]
-
-    def one(key):
-        key, last = random.split(key)
-        x, mean, cost = simulate_process(key, process, Partial(control), eta, drawn=True)
-        end = mean + jnp.sqrt(eta[0]) * random.normal(last, mean.shape)
-        cost = cost + last_step_cost(process, x, end, 0.0)
-        joint = jnp.sum(normal(y, X @ end, noise)) + jnp.sum(normal(end))
-        return joint - jnp.sum(normal(end, mean, jnp.sqrt(eta[0]))) - cost
-
-    return jax.jit(jax.vmap(one))(keys)
 
 
 def test_steps_of_the_reference():
@@ -155,15 +117,6 @@ def test_memory_does_not_grow_with_the_steps():
     assert memory(64) - memory(8) < 56 * width
 
 
-def test_drawn_paths_agree_with_the_closed_form(x64):
-    model = linear_gaussian(3)
-    process = Process.build(RISING, 8)
-    value, policy = best_bound(process, model)
-    w = log_weights(process, model, policy, random.split(KEY, 20_000))
-    assert_mean(w, value[0])
-    assert_mean(np.exp(w - model[-1][0]), 1.0)  # importance weights: unbiased for the evidence
-
-
 class Affine(eqx.Module):
     """u = offset + slope z, with other numbers for each step."""
 
@@ -184,11 +137,17 @@ def gp(x, y, *, variance, lengthscale, noise):
 
 
 def whitened(data):
-    """Write `gp` as a regression on the whitened inducing values."""
+    """Write `gp` as a regression on the whitened inducing values.
+
+    Returns design, targets, noise and log evidence; the first axis is the number of models.
+    """
     x, y, variance, lengthscale, noise = data
     K = np.exp(-0.5 * np.square((x - np.swapaxes(x, -1, -2)) / lengthscale[:, None, None]))
     K = variance[:, None, None] * (K + default_jitter(np.dtype(float)) * np.eye(x.shape[1]))
-    return regression_posterior(np.linalg.cholesky(K), y, noise[:, None])
+    X, noise = np.linalg.cholesky(K), noise[:, None]
+    gram = X @ np.swapaxes(X, -1, -2) + noise[..., None] ** 2 * np.eye(X.shape[-2])
+    fit = (y[..., None, :] @ np.linalg.solve(gram, y[..., None]))[..., 0, 0]
+    return X, y, noise, -0.5 * (fit + np.linalg.slogdet(2 * np.pi * gram)[1])
 
 
 def bounds(guide, data, policy, num):
@@ -212,23 +171,17 @@ def bounds(guide, data, policy, num):
     return np.asarray(jax.jit(jax.vmap(paths))(keys, params, *data))
 
 
-def random_data(models, N=6):
-    rng = np.random.default_rng(5)
-    variance, lengthscale, noise = np.exp(rng.uniform([0, -1, -1.6], [1, 0.5, 0.3], (models, 3))).T
-    x = rng.uniform(-2, 2, (models, N, 1))
-    y = 1.5 * rng.standard_normal((models, N))
-    return x, y, variance, lengthscale, noise
-
-
 @pytest.mark.parametrize("steps", [slow(1), 4, slow(32)])
 def test_the_guide_is_never_above_the_evidence(steps, x64):
     """On 200 models, with 400 paths of each with the best affine controls, whose bounds are known.
 
     Within 4.5 standard errors, which are at most 0.4 nats of a model, and 0.015 of all together.
     """
-    data = random_data(200)
-    models = whitened(data)
-    guide = Diffusion(gp, steps=steps, base="prior", score=Affine(*empty(steps, 6)))
+    rng = np.random.default_rng(5)
+    numbers = np.exp(rng.uniform([0, -1, -1.6], [1, 0.5, 0.3], (200, 3))).T
+    data = rng.uniform(-2, 2, (200, 6, 1)), 1.5 * rng.standard_normal((200, 6)), *numbers
+    models, empty = whitened(data), Affine(jnp.zeros((steps, 6)), jnp.zeros((steps, 6, 6)))
+    guide = Diffusion(gp, steps=steps, base="prior", score=empty)
     best, policy = best_bound(guide.process, models)
     found = bounds(guide, data, policy, 400)
     mean, error = found.mean(axis=1), found.std(axis=1, ddof=1) / np.sqrt(400)
@@ -239,7 +192,3 @@ def test_the_guide_is_never_above_the_evidence(steps, x64):
     assert (mean < models[-1] + 4.5 * error).all()
     np.testing.assert_array_less(np.abs(mean - best), 4.5 * error)
     assert abs(mean.mean() - best.mean()) < 4.5 * together
-
-
-def empty(steps, H):
-    return jnp.zeros((steps, H)), jnp.zeros((steps, H, H))
