@@ -11,9 +11,6 @@ from dgp_ppl.initialize import inducing_inputs
 X = np.random.default_rng(0).normal(size=(60, 3))
 
 
-# --- inducing inputs -----------------------------------------------------------------------------
-
-
 def test_centroids_of_separate_clusters():
     centres = np.array([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0], [10.0, 10.0]])
     x = np.repeat(centres, 15, axis=0) + 0.01 * np.random.default_rng(1).normal(size=(60, 2))
@@ -44,9 +41,6 @@ def test_large_sets_are_thinned():
     z = np.asarray(inducing_inputs(KEY, x, 3))[:, 0]
     # The best three points for a standard normal: 0 and ±1.22 (Max 1960).
     np.testing.assert_allclose(np.sort(z), [-1.22, 0.0, 1.22], atol=0.1)
-
-
-# --- deep_gp -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -86,9 +80,6 @@ def test_starts_from_rows_use_a_sample():
     np.testing.assert_allclose(np.abs(start["mean"][0](jnp.eye(3))), wanted, atol=0.05)
     with pytest.raises(DataError, match="x is NaN or infinite"):
         initialize.deep_gp(KEY, Rows.from_arrays(np.full((5, 2), np.nan)))
-
-
-# --- lengthscales --------------------------------------------------------------------------------
 
 
 def test_shorter_lengthscales_of_any_model():
