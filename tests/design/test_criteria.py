@@ -23,33 +23,33 @@ def expected(function):
 @pytest.mark.parametrize("best", [0.2, -2.0])
 def test_expected_improvement_is_an_integral(x64, best):
     wanted = expected(lambda f: np.maximum(best - f, 0.0))
-    found = design.expected_improvement(MEANS, VARIANCES, best)
+    found = jax.jit(design.expected_improvement)(MEANS, VARIANCES, best)
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
-    found = design.log_expected_improvement(MEANS, VARIANCES, best)
+    found = jax.jit(design.log_expected_improvement)(MEANS, VARIANCES, best)
     np.testing.assert_allclose(found, np.log(wanted), atol=1e-5)
 
 
-@pytest.mark.parametrize("z", [2.0, -3.99, -4.01, -10.0, -1e3])
 @pytest.mark.parametrize("wide", [False, True])
-def test_log_improvement_and_its_slope_are_exact_in_the_tail(z, wide):
+def test_log_improvement_and_its_slope_are_exact_in_the_tail(wide):
     """The gain is an integral of u φ(z - u), and its slope one of φ(z - u)."""
-    width = 1 / max(1.0, -z)
-    at = lambda u: np.exp(z * u * width - 0.5 * np.square(u * width))  # noqa: E731
-    options = {"epsabs": 0, "epsrel": 1e-12, "limit": 500}
-    gain = width**2 * quad(lambda u: u * at(u), 0, 60, **options)[0]
-    slope = width * quad(at, 0, 60, **options)[0] / gain
+    error, options = 1e-8 if wide else 2e-5, {"epsabs": 0, "epsrel": 1e-12, "limit": 500}
     with jax.enable_x64(wide):
         one = jnp.ones((1, 1))
         log_ei = lambda m: design.log_expected_improvement(m * one, one, 0.0)[0]  # noqa: E731
-        value, found = jax.value_and_grad(log_ei)(jnp.asarray(-z))
-    error = 1e-8 if wide else 2e-5
-    np.testing.assert_allclose(value, norm.logpdf(z) + np.log(gain), rtol=error)
-    np.testing.assert_allclose(-found, slope, rtol=error)
+        log_ei = jax.jit(jax.value_and_grad(log_ei))
+        for z in (2.0, -3.99, -4.01, -10.0, -1e3):
+            width = 1 / max(1.0, -z)
+            at = lambda u: np.exp(z * u * width - 0.5 * np.square(u * width))  # noqa: B023, E731
+            gain = width**2 * quad(lambda u: u * at(u), 0, 60, **options)[0]  # noqa: B023
+            slope = width * quad(at, 0, 60, **options)[0] / gain
+            value, found = log_ei(jnp.asarray(-z))
+            np.testing.assert_allclose(value, norm.logpdf(z) + np.log(gain), rtol=error)
+            np.testing.assert_allclose(-found, slope, rtol=error)
 
 
 def test_entropy_of_a_contour_is_that_of_a_coin(x64):
     p = expected(lambda f: f > 0.4)
-    found = design.contour_entropy(MEANS, VARIANCES, 0.4)
+    found = jax.jit(design.contour_entropy)(MEANS, VARIANCES, 0.4)
     np.testing.assert_allclose(found, -p * np.log(p) - (1 - p) * np.log(1 - p), atol=1e-3)
 
 
