@@ -97,7 +97,7 @@ def _memory(process):
 
 @pytest.fixture
 def optimised():
-    """Compile with all optimisations; pass `support.compiled.OPTIONS` to `jax.jit` too.
+    """Compile with all optimisations; pass `OPTIONS` of test_robust.py to `jax.jit` too.
 
     JAX does not tell programs of the two kinds apart, so none outlives the test.
     """
