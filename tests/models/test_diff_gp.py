@@ -166,7 +166,7 @@ def test_order_and_path_without_noise():
         end, path = integrate(still, jnp.ones((2, 1)), jnp.ones((2, 5, 1)), 1.0)
         return end.sum(), path
 
-    gradient, path = jax.grad(total, has_aux=True)(1.0)
+    gradient, path = jax.jit(jax.grad(total, has_aux=True))(1.0)
     assert gradient == pytest.approx(2 * 1.2**4, rel=1e-5)
     np.testing.assert_allclose(path[:, 0, 0], 1.2 ** np.arange(1, 6), rtol=1e-5)
 
