@@ -98,7 +98,10 @@ class KeptFit:
         kept = {"standardizer": self.standardizer, "posterior_samples": self.posterior_samples}
         options, rows = kept | self.kwargs | options, self._rows(x, unseen)
         model_options = {n: v for n, v in options.items() if n not in _PREDICT_OPTIONS}
-        _find_sites(self.guide, options.get("site", "y"), (rows, *args), model_options)
+        # Latents of rows, which predictions draw anew, have the rows of the fit.
+        num = self.data["shapes"][0][0] if self.data else len(rows)
+        fitted = np.zeros((num, *np.shape(rows)[1:]), np.float32)  # values do not matter
+        _find_sites(self.guide, options.get("site", "y"), (fitted, *args), model_options)
         return predict(key, self.model, self.guide, self.params, rows, *args, **options)
 
     @cached_property
@@ -205,7 +208,8 @@ def save(
         posterior_samples: draws of the latent sites that predictions use instead of a guide; the
             chains of an `MCEMResult` by default.
         data: the training data, such as (x, y), to keep its fingerprint, not the data itself. (An
-            `informed` `Diffusion` guide holds its data.)
+            `informed` `Diffusion` guide holds its data.) Predictions need it of a guide of
+            NumPyro's that draws latents of the rows, such as the noise of hidden layers.
         columns: names of the inputs' columns.
         info: further values of JSON, for your own use.
         preprocessing: the state of a preprocessor of tables, as values of JSON; the state of a
@@ -330,9 +334,8 @@ def _find_sites(guide: Any, site: str, args: tuple[Any, ...], kwargs: dict[str, 
     model = guide.model
     guide.model = handlers.block(model, hide=[site])
     try:
-        rows = np.zeros(np.shape(args[0]), np.float32)  # values do not matter
         with TRACING:
-            handlers.seed(guide, 0)(rows, *args[1:], **kwargs)
+            handlers.seed(guide, 0)(*args, **kwargs)
     finally:
         guide.model = model
 

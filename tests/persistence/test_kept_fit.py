@@ -98,13 +98,19 @@ def test_tables_pass_through_the_preprocessor():
 
 
 @pytest.mark.slow
-def test_automatic_guides_of_numpyro_predict_after_loading(tmp_path):
-    """A loaded guide has had no call with y. Its first call must not take y for a latent site."""
-    guide = AutoNormal(bnn, init_scale=0.1)
-    result = dgp.fit(KEY, bnn, guide, X, X[:, 0], steps=2, hidden=(3,), progress=False)
-    dgp.save(tmp_path / "fit.dgp", bnn, guide, result, hidden=(3,))
-    found = dgp.load(tmp_path / "fit.dgp").predict(KEY, X, num_samples=3)
-    wanted = dgp.predict(KEY, bnn, guide, result, X, num_samples=3, hidden=(3,))
+@pytest.mark.parametrize(
+    ("model", "options"), [(bnn, {"hidden": (3,)}), (models.deep_gp, {"z": (Z, Z)})]
+)
+def test_automatic_guides_of_numpyro_predict_after_loading(tmp_path, model, options):
+    """A loaded guide has had no call with y: y is no latent site, and other rows are not its rows.
+
+    The guide of a deep GP draws the noise of hidden layers at the rows of the fit.
+    """
+    guide, data = AutoNormal(model, init_scale=0.1), (X, X[:, 0])
+    result = dgp.fit(KEY, model, guide, *data, steps=2, progress=False, **options)
+    dgp.save(tmp_path / "fit.dgp", model, guide, result, data=data, **options)
+    found = dgp.load(tmp_path / "fit.dgp").predict(KEY, X[:2], num_samples=3)
+    wanted = dgp.predict(KEY, model, guide, result, X[:2], num_samples=3, **options)
     np.testing.assert_array_equal(found.mean, wanted.mean)
 
 
