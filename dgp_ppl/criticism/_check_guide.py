@@ -14,6 +14,7 @@ import numpyro
 from jax import random
 from numpyro import handlers
 from numpyro.infer import psis_diagnostic
+from numpyro.infer.autoguide import AutoDelta, AutoLaplaceApproximation
 from numpyro.infer.calibration import vsbc_diagnostic
 from numpyro.infer.elbo import ELBO
 from scipy.stats import binom
@@ -237,7 +238,8 @@ def khat(
     Each weight has its own draw of the hidden layers' noise, for which no q(v) accounts: k-hat is
     larger. It is None if q(v) has no density, or v does not determine the mean.
     """
-    if not getattr(guide, "has_density", True):
+    is_point = isinstance(guide, AutoDelta | AutoLaplaceApproximation)
+    if is_point or not getattr(guide, "has_density", True):
         return None
     drawn = guide.drawn() if isinstance(guide, LayerGuide) else guide
     posteriors: list[Any] = []

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpyro.infer.autoguide import AutoDelta
 from scipy.stats import norm
 from support.conjugate import KEY, N, X, Y, conjugate, guide_params, posterior
 
@@ -69,6 +70,8 @@ def test_both_of_numpyros_diagnostics_in_one_call():
     assert wrong.khat > 0.7
     assert wrong.p_values is None
     assert str(wrong) == f"PSIS k-hat {wrong.khat:.2f}: q is far from the posterior (limit 0.7)"
+    point = AutoDelta(conjugate), {"l1.v_auto_loc": jnp.asarray(loc).reshape(N, 1)}
+    assert dgp.check_guide(KEY, conjugate, *point, x, y, num_simulations=0).khat is None
     with pytest.raises(ValueError, match="by position"):
         dgp.check_guide(KEY, conjugate, guide, params, x)
     with pytest.raises(ValueError, match="num_simulations is 1"):
