@@ -55,8 +55,9 @@ class SGHMC(ModelKernel):
         mcmc.run(key, x, y, z=z, batch_size=1000)
 
     Warm-up takes at least 500 steps, or 2,000 with small minibatches. Check that ``temperature``
-    averages 1 and R-hat is small; `run_mcmc` warns. Sample a deep GP in the reference space of
-    a `GlobalInducing` fit (`transported`), where v mixes.
+    averages 1, of which `run_mcmc` warns, and that R-hat is small: `check_fit` and
+    `criticism.chain_diagnostics` say so. Sample a deep GP in the reference space of a
+    `GlobalInducing` fit (`transported`), where v mixes.
 
     Args:
         model: a NumPyro model.
