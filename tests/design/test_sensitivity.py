@@ -27,7 +27,18 @@ def test_indices_and_main_effects_of_ishigami():
     np.testing.assert_allclose([found.mean[0], found.var[0]], [3.5, 13.845], rtol=0.01)
     exact = 3.5 + 7 * (np.sin(found.levels[1]) ** 2 - 0.5)
     np.testing.assert_allclose(found.effects[1, :, 0], exact, atol=0.1)
-    assert sensitivity(KEY, ishigami, BOX, num=8).closed is None  # without pairs
+
+
+def test_indices_of_the_g_function():
+    weights = np.array([0.0, 1.0, 4.5])
+    g = lambda x: np.prod((np.abs(4 * x - 2) + weights) / (1 + weights), axis=1)  # noqa: E731
+    part = 1 / (3 * (1 + weights) ** 2)
+    whole = np.prod(1 + part) - 1
+    found = sensitivity(KEY, g, {n: (0, 1) for n in "abc"}, num=4096)
+    np.testing.assert_allclose(found.first[:, 0], part / whole, atol=0.01)
+    total = part * np.prod(1 + part) / (1 + part) / whole
+    np.testing.assert_allclose(found.total[:, 0], total, atol=0.01)
+    assert found.closed is None
 
 
 @pytest.mark.parametrize(
