@@ -102,7 +102,8 @@ def tune_local(
     maker = rough_kernel if local_kernel is None else local_kernel
     kernel = partial(_kernel, maker, name, rows.shape[1])
     own = np.asarray(kernel(found)(near.x[: len(K)], near.x[: len(K)]))
-    if not np.allclose(own + found[noise_name] ** 2 * np.eye(len(K)), K, rtol=1e-3, atol=1e-6):
+    # Of near rows float32 rounds the distance.
+    if abs(own + found[noise_name] ** 2 * np.eye(len(K)) - K).max() > 0.01 * K.max():
         raise ValueError(
             "tune_local: local_kernel and noise_name give another covariance of the first rows "
             "than the model, wanted the kernel of local(name, near, kernel), and observe's noise"
