@@ -107,7 +107,7 @@ def _mean_fields(
 
 def _dsvi_in_one_program(tasks: Sequence[Task]) -> list[Any]:
     found = zip(tasks, _mean_fields(tasks), strict=True)
-    return [_best_depth(t, f, METHODS["sgpr"]) if isinstance(f, Fitted) else f for t, f in found]
+    return [_best_depth(t, f) if isinstance(f, Fitted) else f for t, f in found]
 
 
 @register("dsvi", streams=True, in_one_program=_dsvi_in_one_program, steps=_STEPS)
@@ -117,17 +117,17 @@ def _dsvi(task: Task) -> Fitted:
     With ``depth=1`` it is a sparse variational GP in minibatches, SVGP (Hensman et al. 2013). Where
     `sgpr` has the higher bound of at most 1,000 rows, which may be smooth, it returns that.
     """
-    return _best_depth(task, _fit_mean_field(task), METHODS["sgpr"])
+    return _best_depth(task, _fit_mean_field(task))
 
 
-def _best_depth(task: Task, deep: Fitted, fit_one: Callable[[Task], Fitted]) -> Fitted:
+def _best_depth(task: Task, deep: Fitted) -> Fitted:
     """Return the fit of one layer instead if its bound is higher, of few rows and enough steps."""
     setting = task.setting
     is_plain = (setting.model, setting.likelihood in (None, "gaussian")) == ("deep_gp", True)
     is_short = task.is_streamed or task.num_data > _FEW_ROWS or task.steps < _STEPS
     if is_short or not is_plain or setting.depth == 1 or setting.as_published:
         return deep
-    one = fit_one(task)
+    one = METHODS["sgpr"](task)
     bounds: Any = one.elbo_per_datum, deep.elbo_per_datum
     return one if bounds[0] > bounds[1] else deep
 
@@ -136,15 +136,13 @@ def _best_depth(task: Task, deep: Fitted, fit_one: Callable[[Task], Fitted]) -> 
 def _local(task: Task) -> Fitted:
     """Fit a deep GP beside a rough process of near rows; see `dgp_ppl.local`.
 
-    Of at most 1,000 rows it is one layer, the exact GP of both in which g knows all rows, with
-    ``depth=1`` or where this has the higher bound.
+    With ``depth=1`` and at most 1,000 rows it is the exact GP of both, in which g knows all rows.
     """
     setting = task.setting
     if (setting.model, setting.likelihood in (None, "gaussian")) != ("deep_gp", True):
         raise UnsuitableError("local needs the model deep_gp and the likelihood gaussian")
-    exact = partial(fit_exact, kernel=LocalKernel(kernel_maker(task)))
     if setting.depth == 1 and task.num_data <= _FEW_ROWS:
-        return exact(task)
+        return fit_exact(task, LocalKernel(kernel_maker(task)))
     task_model, task_fit = task.split()
     built = build(task_model)
     built.kwargs["local"] = near = NearRows(task.x, task.y)
@@ -154,8 +152,7 @@ def _local(task: Task) -> Fitted:
         params = tune_local(task.key, built.model, guide, fit, near, **built.kwargs)
         return dataclasses.replace(fit, params=params)
 
-    deep = _fit_guide(task_fit, guide, built, start=_starts(task_model, built), then=tuned)
-    return _best_depth(task, deep, exact)
+    return _fit_guide(task_fit, guide, built, start=_starts(task_model, built), then=tuned)
 
 
 def _predictive_loss(task: Task) -> PredictiveELBO:
