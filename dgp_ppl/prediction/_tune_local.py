@@ -19,7 +19,7 @@ from dgp_ppl.core import NearRows
 from dgp_ppl.inference import minimize
 from dgp_ppl.inference._params import params_of
 from dgp_ppl.inference.guides import LayerGuide
-from dgp_ppl.likelihoods._student_t import of_variance, tails
+from dgp_ppl.likelihoods._student_t import LEAST_DF, of_variance, tails
 from dgp_ppl.models import KernelMaker
 from dgp_ppl.models._local import log_prior, near_weights, nearest, rough_kernel
 from dgp_ppl.prediction._passes import ForwardPass
@@ -54,8 +54,8 @@ def tune_local(
     prediction has them all. So this maximises the density of 1,000 rows, each given its nearest
     ones without copies of itself, as a function of g's kernel and of the degrees of freedom of a
     prediction: f is at its mean, and the noise stays, because residuals of rows that f was fitted
-    to are too small. Lengthscales have the
-    prior LogNormal(0, 1.5). It takes seconds; the bound of the blocks becomes lower.
+    to are too small. Lengthscales have the prior LogNormal(0, 1.5), and degrees of freedom, less
+    3, the prior Gamma(2, 0.1). It takes seconds; the bound of the blocks becomes lower.
 
     Args:
         key: random key.
@@ -159,9 +159,12 @@ def _nearest_others(
     """Model residuals r = g(x) + noise, each given the residuals of others."""
     with handlers.trace() as sites:
         k = kernel(name, x.shape[1])
-    numpyro.factor("prior", log_prior(sites))
+    df = tails(name)
+    # Juárez & Steel (2010): a Gamma prior, which also keeps it from its bound.
+    away = df - LEAST_DF
+    numpyro.factor("prior", log_prior(sites) + jnp.log(away) - 0.1 * away)
     weights, var = jax.vmap(partial(near_weights, k, noise=sd))(x, near_x)
     with numpyro.plate("data", len(x)):
         mean = jnp.sum(weights * near_r, axis=1)
-        given = of_variance(tails(name), mean, var + jnp.square(sd))
+        given = of_variance(df, mean, var + jnp.square(sd))
         numpyro.sample("r", given, obs=r)
