@@ -234,6 +234,8 @@ class Observed(dist.Distribution):
         """Draw f from its marginals, then y given f; sample_shape + [N, ...]."""
 
         def one(key: PRNGKey) -> Array:
+            if getattr(self.at_mean, "is_of_y", False):  # y given f is not known
+                return self.predictive().sample(key)
             key_f, key_y = random.split(key)
             noise = random.normal(key_f, self.latent_mean.shape, self.latent_mean.dtype)
             f = self.latent_mean + deviation(self.latent_var) * noise
@@ -395,6 +397,4 @@ def observe(
     if (real := real_rows()) is not None:
         shape = real.shape if obs_mask is None else real.shape + (1,) * (obs_mask.ndim - 1)
         obs_mask = real if obs_mask is None else obs_mask & real.reshape(shape)
-    return Observed(
-        marginals, likelihood, num_nodes, num_draws, key, obs_mask, skips_padding=real is not None
-    )
+    return Observed(marginals, likelihood, num_nodes, num_draws, key, obs_mask, real is not None)

@@ -161,6 +161,8 @@ class WithTails(AnalyticLikelihood, dist.Normal):
         scale: standard deviation of the noise in the units of y.
     """
 
+    is_of_y = True
+
     def __init__(self, df: Any, loc: Array, scale: Any) -> None:
         self.df = df
         super().__init__(loc, scale)

@@ -149,9 +149,8 @@ def local(name: str, near: NearRows, kernel: KernelMaker | None = None) -> Local
     of other blocks than the bound of all rows. A prediction adds g given the residuals of the
     nearest rows, where hidden layers are at their means. It is Student t with the Gaussian's
     variance and the param ``NAME.df`` degrees of freedom, which fits leave at 1,000, where it is
-    Gaussian, and `tune_local` finds. LOO of `to_inferencedata` averages over
-    the noise of hidden layers as if it were independent of y, which moves it where that noise is
-    large.
+    Gaussian, and `tune_local` finds. LOO of `to_inferencedata` averages over the noise of hidden
+    layers as if it were independent of y, which moves it where that noise is large.
     `GlobalInducing` runs the model at other rows, and so cannot be its guide.
 
     Args:
@@ -176,7 +175,13 @@ def local(name: str, near: NearRows, kernel: KernelMaker | None = None) -> Local
             f"local: kernel is a {what}, wanted what makes it, such as Matern12.learned"
         )
     options: dict[str, Any] = {"variance": _SHARE} if takes_variance(kernel) else {}
-    return LocalProcess(kernel(name, near.x.shape[1], **options), near, tails(name))
+    made = kernel(name, near.x.shape[1], **options)
+    if not callable(made):
+        raise TypeError(
+            f"local: kernel makes a {type(made).__name__}, wanted what makes a kernel, such as "
+            "kernels.Matern12.learned"
+        )
+    return LocalProcess(made, near, tails(name))
 
 
 def log_prior(sites: Any) -> Array:

@@ -155,6 +155,10 @@ def test_predictions_are_exact_with_all_rows_as_neighbours():
     wanted = stats.t(3.0, p.mean, np.sqrt(p.var / 3))
     np.testing.assert_allclose(p.log_prob(p.mean + 0.5), wanted.logpdf(p.mean + 0.5), atol=1e-6)
     np.testing.assert_allclose(p.quantile(0.99), wanted.ppf(0.99), rtol=1e-5)
+    drawn = handlers.trace(handlers.seed(dgp.guided(model, dgp.MeanField(model), params), KEY))
+    draws = drawn.get_trace(NEW, near=near)["y"]["fn"].sample(KEY, (20_000,))
+    far = 3 * np.sqrt(p.var)
+    assert_mean(np.abs(draws - p.mean[None]) > far[None], 2 * wanted.sf(p.mean + far))
 
 
 @x64
@@ -236,5 +240,7 @@ def test_errors_name_what_is_wrong():
     call, loss = (KEY, model, dgp.MeanField(model), params, X, Y), dgp.ImportanceWeighted(2)
     with pytest.raises(TypeError, match="wanted over='global'"):
         dgp.evaluate(*call, near=NEAR, loss=loss)
+    with pytest.raises(TypeError, match="kernel makes a NoneType"):
+        dgp.local("g", NEAR, lambda name, dim: None)
     with pytest.raises(ValueError, match="one output and Gaussian noise"):
         handlers.seed(models.deep_gp, KEY)(X, Y, z=(X, X), out=2, local=NEAR)
