@@ -55,7 +55,7 @@ def tune_local(
     ones without copies of itself, as a function of g's kernel and of the degrees of freedom of a
     prediction: f is at its mean, and the noise stays, because residuals of rows that f was fitted
     to are too small. Lengthscales have the prior LogNormal(0, 1.5), and degrees of freedom, less
-    3, the prior Gamma(2, 0.1). It takes seconds; the bound of the blocks becomes lower.
+    3, the prior Gamma(2, 0.1). It takes half a minute; the bound of the blocks becomes lower.
 
     Args:
         key: random key.
