@@ -161,7 +161,7 @@ class WithTails(AnalyticLikelihood, dist.Normal):
         scale: standard deviation of the noise in the units of y.
     """
 
-    is_of_y = True
+    is_of_y = True  # not of y given f, so `observe` draws y from `predictive`
 
     def __init__(self, df: Any, loc: Array, scale: Any) -> None:
         self.df = df
