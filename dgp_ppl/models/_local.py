@@ -91,29 +91,32 @@ class LocalProcess:
         With weights a = K⁻¹ k(rows, x) it is f(h) + a'(y - f(rows)) and the rest of g. So it has
         the variance of f(h) - a'f(rows), in which hidden layers at the rows are at their means.
         """
-        near, num = self.near, self.near.neighbours
-        average = lambda layer, h: layer(h).mean  # noqa: E731
-        all_at_once = len(near.x) <= num * len(x)
-        index = nearest(self.kernel, near.x, x, num)
-        rows = jnp.arange(len(near.x)) if all_at_once else index.ravel()
-        inner = hidden(near.x[rows], average)
-        r = near.y[rows] - average(f, inner)[:, 0]
-        at = index if all_at_once else jnp.arange(len(rows)).reshape(index.shape)
+        near, average = self.near, lambda layer, h: layer(h).mean
+        # Within programs of their own, for any number of rows the steps are the same.
+        search = jax.jit(lambda x: nearest(self.kernel, near.x, x, near.neighbours))
+        index = search(x)
+        by_row = lambda a: a.reshape(*index.shape, *a.shape[1:])  # noqa: E731
+        known = near.x[index.ravel()]
+        inner = hidden(known, average)
+        r = near.y[index] - by_row(average(f, inner)[:, 0])
 
         def one(args: tuple[Array, ...]) -> tuple[Array, Array]:
-            x, h, own_var, index, at = args
-            a, var = near_weights(self.kernel, x, near.x[index], noise)
-            both = f.sparse.contrast(f.inducing, h, inner[at], a)[0]
-            return jnp.sum(a * r[at]), both + var - own_var
+            x, h, own_var, known, inner, r = args
+            a, var = near_weights(self.kernel, x, known, noise)
+            both = f.sparse.contrast(f.inducing, h, inner, a)[0]
+            return jnp.sum(a * r), both + var - own_var
 
-        mean, var = lax.map(one, (x, h, own.var[:, 0], index, at), batch_size=_AT_ONCE)
+        given = jax.jit(lambda *args: lax.map(one, args, batch_size=_AT_ONCE))
+        mean, var = given(x, h, own.var[:, 0], by_row(known), by_row(inner), r)
         return own + Marginals(mean[:, None], var[:, None])
 
 
 def nearest(kernel: Any, known: Float[Array, "K D"], x: Inputs, num: int) -> Int[Array, "N num"]:
     """Return which known rows covary most with each row of x."""
-    most = lambda row: lax.top_k(kernel(known, row[None])[:, 0], num)[1]  # noqa: E731
-    return lax.map(most, x, batch_size=_AT_ONCE)
+    size = min(len(x), _AT_ONCE)
+    blocks = jnp.pad(x, ((0, -len(x) % size), (0, 0))).reshape(-1, size, x.shape[1])
+    most = lambda rows: lax.top_k(kernel(rows, known), num)[1]  # noqa: E731
+    return lax.map(most, blocks).reshape(-1, num)[: len(x)]
 
 
 def near_weights(

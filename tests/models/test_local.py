@@ -188,6 +188,7 @@ def test_a_deep_gp_finds_what_inducing_inputs_smooth_away(tmp_path):
     new = rng.uniform(-2, 2, (100, 1))
     p = dgp.predict(KEY, models.deep_gp, guide, fit, new, num_samples=10, **kwargs)
     assert np.sqrt(np.mean((p.mean - truth(new)) ** 2)) < 0.25  # .5 without
+    assert p.chunk_size == 32  # each row is seen to be alone: all numbers of rows share programs
     dgp.save(tmp_path / "a.dgp", models.deep_gp, guide, fit, **kwargs)
     kept = dgp.load(tmp_path / "a.dgp").predict(KEY, new, num_samples=10)
     np.testing.assert_array_equal(kept.mean, p.mean)
