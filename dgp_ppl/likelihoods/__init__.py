@@ -11,9 +11,15 @@ these instead of quadrature or Monte Carlo.
 from __future__ import annotations
 
 from dgp_ppl.likelihoods._analytic import AnalyticLikelihood
-from dgp_ppl.likelihoods._binary import BernoulliProbit, bernoulli_logit, bernoulli_probit
 from dgp_ppl.likelihoods._censored import CensoredNormal
-from dgp_ppl.likelihoods._classes import RobustMax, robust_max, softmax
+from dgp_ppl.likelihoods._classes import (
+    BernoulliProbit,
+    RobustMax,
+    bernoulli_logit,
+    bernoulli_probit,
+    robust_max,
+    softmax,
+)
 from dgp_ppl.likelihoods._counts import NegativeBinomialLog, PoissonLog
 from dgp_ppl.likelihoods._heteroscedastic import HeteroscedasticNormal, heteroscedastic
 from dgp_ppl.likelihoods._mixture import Mixture
