@@ -229,6 +229,36 @@ def gplvm(
     return kwargs, {"latent_auto_loc": latent}
 
 
+def mixing(y: ArrayLike, num: int) -> np.ndarray:
+    """Return the initial W of `models.deep_gp(mixing=W)`: the principal components of y, [P, num].
+
+    >>> import numpy as np
+    >>> from dgp_ppl import initialize
+    >>> shared = np.random.default_rng(0).normal(size=100)
+    >>> W = initialize.mixing(np.stack([shared, -shared, 2 * shared], axis=1), 1)
+    >>> W.shape, bool(np.allclose(W[1:] / W[0], [[-1], [2]]))
+    ((3, 1), True)
+
+    A column of W times a function of variance 1 has the variance of its component.
+
+    Args:
+        y: targets, [N, P]; of a column, NaN counts as the mean of the others.
+        num: number of latent functions Q.
+
+    Raises:
+        ValueError: if y is not [N, P], or `num` is more than N or P.
+    """
+    y = np.asarray(as_array("mixing", "y", y), float)
+    check_count("mixing", "num", num)
+    if y.ndim != 2 or num > min(y.shape):
+        raise ValueError(f"mixing: y has shape {y.shape}, wanted [N, P] with N, P >= num={num}")
+    from sklearn.decomposition import PCA
+
+    mean = np.nanmean(y, axis=0)
+    found = PCA(num, svd_solver="full").fit(np.where(np.isnan(y), mean[None], y))
+    return (np.sqrt(found.explained_variance_)[:, None] * found.components_).T
+
+
 def nearest_rows(y_new: ArrayLike, seen: ArrayLike, y: ArrayLike) -> np.ndarray:
     """Find, for each new row, the training row that is nearest in the observed entries.
 

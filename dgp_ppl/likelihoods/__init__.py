@@ -22,6 +22,7 @@ from dgp_ppl.likelihoods._classes import (
 )
 from dgp_ppl.likelihoods._counts import NegativeBinomialLog, PoissonLog
 from dgp_ppl.likelihoods._heteroscedastic import HeteroscedasticNormal, heteroscedastic
+from dgp_ppl.likelihoods._mixed import MixedNormal
 from dgp_ppl.likelihoods._mixture import Mixture
 from dgp_ppl.likelihoods._observe import Likelihood, Observed, log_density, observe
 from dgp_ppl.likelihoods._student_t import StudentT, student_t
@@ -29,8 +30,8 @@ from dgp_ppl.likelihoods._survival import IntervalCensored, LeftCensored, RightC
 
 __all__ = [
     "AnalyticLikelihood", "BernoulliProbit", "CensoredNormal", "HeteroscedasticNormal",
-    "IntervalCensored", "LeftCensored", "Likelihood", "Mixture",
-    "NegativeBinomialLog", "Observed",
-    "PoissonLog", "RightCensored", "RobustMax", "StudentT", "bernoulli_logit", "bernoulli_probit",
+    "IntervalCensored", "LeftCensored", "Likelihood", "MixedNormal",
+    "Mixture", "NegativeBinomialLog", "Observed", "PoissonLog",
+    "RightCensored", "RobustMax", "StudentT", "bernoulli_logit", "bernoulli_probit",
     "heteroscedastic", "log_density", "observe", "robust_max", "softmax", "student_t",
 ]  # fmt: skip

@@ -97,21 +97,14 @@ class Mixture(eqx.Module):
 
     def with_entries(self, mask: Array) -> Mixture:
         """Return the mixture of the entries where the mask [N, P] is True."""
-        components: Any = self.components
-        if type(components) is not dist.Independent:
-            raise ValueError(
-                f"the outputs are {type(components).__name__}, which cannot leave out single "
-                "entries, wanted a mask of rows [N]"
-            )
-        masked = components.base_dist.mask(mask).to_event(components.reinterpreted_batch_ndims)
-        return Mixture(self.log_weights, masked)
+        return Mixture(self.log_weights, with_entries(self.components, mask))
 
     @property
     def entries(self) -> Any:
-        """The components; for independent entries, the distributions of the entries."""
+        """The components; of several entries, the distributions of the entries."""
         components: Any = self.components
         independent = type(components) is dist.Independent
-        return components.base_dist if independent else components
+        return components.base_dist if independent else getattr(components, "entries", components)
 
     def sample(self, key: PRNGKey) -> Array:
         """Draw y once; every row picks its component independently."""
@@ -121,6 +114,19 @@ class Mixture(eqx.Module):
             return draws[0]
         row = random.categorical(key_q, self.log_weights, shape=draws.shape[1:2])
         return draws[row, jnp.arange(draws.shape[1])]
+
+
+def with_entries(distribution: Any, mask: Array) -> dist.Distribution:
+    """Return the distribution of the entries where the mask [N, P] is True."""
+    if hasattr(distribution, "with_entries"):
+        return distribution.with_entries(mask)
+    if type(distribution) is not dist.Independent:
+        raise ValueError(
+            f"the outputs are {type(distribution).__name__}, which cannot leave out single "
+            "entries, wanted a mask of rows [N]"
+        )
+    masked = distribution.base_dist.mask(mask)
+    return masked.to_event(distribution.reinterpreted_batch_ndims)
 
 
 class _Program(eqx.Module):

@@ -27,7 +27,7 @@ from dgp_ppl.core._minibatch import real_rows
 from dgp_ppl.likelihoods._analytic import AnalyticLikelihood
 from dgp_ppl.likelihoods._counts import draw, whole
 from dgp_ppl.likelihoods._likelihood_sites import call_likelihood, check_nodes
-from dgp_ppl.likelihoods._mixture import EntriesMixture, LatentMixture, Mixture
+from dgp_ppl.likelihoods._mixture import EntriesMixture, LatentMixture, Mixture, with_entries
 from dgp_ppl.likelihoods._quadrature import TRAPEZOID, expectation, log_expectation
 from dgp_ppl.likelihoods._survival import with_exact_tails
 from dgp_ppl.linalg._products import deviation
@@ -174,7 +174,7 @@ class Observed(dist.Distribution):
                 terms = jnp.where(self.obs_mask, terms, 0.0)
             return jnp.sum(terms, axis=-1)
         if self.analytic:
-            at_mean: Any = self.at_mean
+            at_mean: Any = self._without_missing_entries(self.at_mean)
             terms = at_mean.expected_log_prob(self.latent_var, value, self.num_nodes)
             if terms is not None:
                 return terms
@@ -195,15 +195,16 @@ class Observed(dist.Distribution):
         """Mask the entries of a distribution, if the mask is one of entries."""
         if self.obs_mask is None or self.obs_mask.ndim == 1:
             return distribution
-        return distribution.base_dist.mask(self.obs_mask).to_event(1)
+        return with_entries(distribution, self.obs_mask)
 
     def _checked_mask(self, mask: ArrayLike | Sequence[bool] | None) -> Array | None:
-        """Check that a mask is one of rows, or one of the entries of an `Independent`."""
+        """Check that a mask is one of rows, or of entries that a likelihood can leave out."""
         if mask is None:
             return None
         mask, at_mean = jnp.asarray(mask, bool), self.at_mean
         wanted = [at_mean.batch_shape]
-        if type(at_mean) is dist.Independent and len(at_mean.event_shape) == 1:
+        apart = type(at_mean) is dist.Independent or hasattr(at_mean, "with_entries")
+        if apart and len(at_mean.event_shape) == 1:
             wanted.append(at_mean.batch_shape + at_mean.event_shape)
         if mask.shape not in wanted:
             raise ValueError(
@@ -284,8 +285,7 @@ class Observed(dist.Distribution):
             x, w = np.polynomial.hermite_e.hermegauss(self.num_nodes)
             if dense:
                 x, w = TRAPEZOID, np.exp(-0.5 * TRAPEZOID**2)
-            x = jnp.asarray(x, sd.dtype)
-            log_weights = jnp.asarray(np.log(w / w.sum()), sd.dtype)
+            x, log_weights = (jnp.asarray(a, sd.dtype) for a in (x, np.log(w / w.sum())))
             return log_weights, self.latent_mean[None] + sd[None] * x[:, None]
         if self.key is None:
             raise ValueError(

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
+import jax.numpy as jnp
 import numpyro
 from jaxtyping import Array
 
 from dgp_ppl._typing import AnyArray, InducingInputs, Inputs
 from dgp_ppl.core import NearRows, RandomFunction, minibatch
 from dgp_ppl.kernels import SquaredExponential
-from dgp_ppl.likelihoods import Likelihood, observe
+from dgp_ppl.likelihoods import Likelihood, MixedNormal, observe
 from dgp_ppl.linalg._products import as_float
 from dgp_ppl.models._local import local as make_local
 from dgp_ppl.models._stack import (
@@ -39,6 +42,7 @@ def deep_gp(
     skip: bool = False,
     features: FeatureMaker | None = None,
     local: NearRows | None = None,
+    mixing: AnyArray | None = None,
     batch_size: int | None = None,
 ) -> None:
     """A deep Gaussian process: sparse GP layers ``l1`` ... ``lL``, then a likelihood.
@@ -87,6 +91,10 @@ def deep_gp(
         local: the training rows, ``dgp.NearRows(x, y)``, for a rough process of x beside the deep
             one, with the params ``g.variance`` and ``g.lengthscale``; see `dgp_ppl.local`. Pass the
             same rows to `fit` and `predict`. It needs one output and Gaussian noise.
+        mixing: initial W, [P, Q], of P outputs of y = W f + noise that share the Q outputs of the
+            last layer, as of `initialize.mixing`; then the param ``mixing``. Each output of the
+            last layer has its own kernel if `kernel` takes ``out``. See `likelihoods.MixedNormal`
+            and `Prediction.fill`.
         batch_size: number of rows of a minibatch; None takes all.
 
     Raises:
@@ -95,12 +103,25 @@ def deep_gp(
 
     Source: Salimbeni & Deisenroth (2017), section 3.
     """
-    hidden, last = make_stack("deep_gp", z, mean, out, kernel, share_kernel, skip)
-    if local is not None and (likelihood is not None or out != 1):
+    special = [n for n, a in {"local": local, "mixing": mixing}.items() if a is not None]
+    if len(special) > 1 or (special and (likelihood is not None or out != 1)):
         raise ValueError(
-            f"deep_gp: local is given, with out={out} and likelihood {likelihood!r}, wanted one "
-            "output and Gaussian noise: leave out local, or both"
+            f"deep_gp: {' and '.join(special)} is given, with out={out} and likelihood "
+            f"{likelihood!r}, wanted one of local, of one output, and mixing, whose rows are the "
+            "outputs, both with Gaussian noise: leave out the others"
         )
+    if mixing is not None:
+        if jnp.ndim(mixing) != 2:
+            raise ValueError(
+                f"deep_gp: mixing has shape {jnp.shape(mixing)}, wanted [P, Q], as of "
+                "initialize.mixing(y, Q)"
+            )
+        W: Any = numpyro.param("mixing", as_float(mixing))
+        scale = noise_param("deep_gp", noise, len(W))
+        likelihood, out = partial(MixedNormal, mixing=W, scale=scale), W.shape[1]
+    hidden, last = make_stack(
+        "deep_gp", z, mean, out, kernel, share_kernel, skip, mixing is not None
+    )
     if local is None:
         likelihood = likelihood_or_gaussian("deep_gp", likelihood, noise, out)
         given = lambda x, y: observe(last(through(x, RandomFunction.sample)), likelihood)  # noqa: E731

@@ -42,12 +42,13 @@ _ALWAYS_SEPARATE = 64  # inputs up to which the rule of cost leaves each output 
 def make_stack(
     model: str, z: Sequence[AnyArray], mean: Sequence[MeanFunction] | None, out: int,
     kernel: KernelMaker | Sequence[KernelMaker], share_kernel: bool | None = None,
-    skip: bool = False,
+    skip: bool = False, mixed: bool = False,
 ) -> tuple[Propagate, RandomFunction]:  # fmt: skip
     """Make the layers ``l1`` ... ``lL`` of a model, the name of which errors mention.
 
     See `models.deep_gp` for the other arguments. Returns the hidden layers, as a function of x,
-    [N, D], and of a way to go through a layer; and the last layer.
+    [N, D], and of a way to go through a layer; and the last layer, whose outputs have kernels of
+    their own if they are `mixed`.
     """
     check_inducing(model, z)
     check_count(model, "out", out)
@@ -83,12 +84,12 @@ def make_stack(
     for l, (z_l, width, mean_l, maker) in enumerate(zip(z, widths, mean, makers, strict=True), 1):
         inducing: Any = numpyro.param(f"l{l}.z", as_float(z_l))
         options: dict[str, Any] = {}
-        if l < len(z):
-            if width > 1 and not shares_kernel(model, maker, z_l, share_kernel):
-                options["out"] = width
-            # Layers that start near their mean function predict better on most sets.
-            if takes_variance(maker):
-                options["variance"] = HIDDEN_VARIANCE
+        own = width > 1 and (l < len(z) or mixed)
+        if own and not shares_kernel(model, maker, z_l, share_kernel):
+            options["out"] = width
+        # Layers that start near their mean function predict better on most sets.
+        if l < len(z) and takes_variance(maker):
+            options["variance"] = HIDDEN_VARIANCE
         covariance = maker(f"l{l}", z_l.shape[-1], **options)
         layers.append(gp(f"l{l}", covariance, inducing, out=width, mean=mean_l))
 

@@ -28,6 +28,7 @@ from dgp_ppl._checks import (
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.core import function_draws
 from dgp_ppl.inference.programs._data import off_support
+from dgp_ppl.likelihoods._mixed import filled
 from dgp_ppl.likelihoods._survival import density_test
 from dgp_ppl.metrics import crps_gaussian_mixture, crps_samples
 from dgp_ppl.prediction import _functionals as functionals
@@ -128,6 +129,31 @@ class Prediction(PassMixtures):
             if draws.shape[1:] != at.shape:
                 raise ValueError("cdf: y is an interval, wanted a value; see quantile") from None
             return (draws <= at).mean(axis=0)
+
+    def fill(self, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+        """Return y with its missing entries given the others of their row, and their sd, [N, P].
+
+        Args:
+            y: targets, [N, P], NaN where they are missing.
+
+        Returns:
+            y with means in place of NaN, and standard deviations, 0 where y is known.
+
+        Raises:
+            ValueError: if y has another shape, or its entries are independent given a pass, so that
+                there is nothing to learn from the others.
+        """
+        targets = to_host(self._shaped("fill", y))
+        if not hasattr(next(self.components())[1].components, "given"):
+            raise ValueError(
+                f"fill: entries of y are {self._classes()[0]}, independent of each other, wanted "
+                "models.deep_gp(mixing=...) or likelihoods.MixedNormal; see mean"
+            )
+        xp = namespace(targets)
+        seen = ~xp.isnan(targets)
+        found = self._map(filled, self._standardized(xp.where(seen, targets, 0.0)), seen)
+        mean, sd = self._original(found[:, 0]), xp.sqrt(found[:, 1]) * self._y_scale
+        return xp.where(seen, targets, mean), xp.where(seen, 0.0, sd)
 
     def crps(self, y: ArrayLike, num: int = 200) -> np.ndarray:
         """Return the continuous ranked probability score in the units of y; lower is better.
