@@ -95,13 +95,15 @@ class ForwardPass:
             model = handlers.replay(model, latent)
         model = handlers.substitute(model, data=params)
 
-        def global_value(site: Any) -> Array | None:
+        def global_value(site: Any) -> Any:
             # The draws of hidden layers' unit noise belong to the training rows.
             if site["type"] != "sample" or site["infer"].get("is_auxiliary"):
                 return None
             if site["cond_indep_stack"] and site["name"] not in shared():
                 return None  # a latent site of the training rows
-            value = draws.get(site["name"])
+            if site["is_observed"]:  # by `handlers.condition`, or a measured constant
+                return None
+            value = draws.get(site["name"], site["value"])  # one that `handlers.substitute` gave
             if value is None and self.partition.guide is None:
                 is_data = site["cond_indep_stack"] or as_observed(site["fn"]) is not None
                 if draws and not is_data:

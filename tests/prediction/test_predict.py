@@ -9,6 +9,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from jax import random
+from numpyro import handlers
 from scipy import stats
 from support.helpers import (
     KEY,
@@ -260,6 +261,24 @@ def test_the_prior_predictive():
     p = dgp.predict(KEY, deep_gp, None, params, X_TEST, z=(spread(5), spread(5)), num_samples=2000)
     assert_mean(components(p)[0], np.zeros(7))
     np.testing.assert_allclose(p.var, 1.5 + 0.3**2, rtol=0.15)
+
+
+@pytest.mark.parametrize("handler", [handlers.condition, handlers.substitute])
+def test_what_the_model_is_told_is_neither_drawn_nor_missing(handler):
+    """A latent site with a value, and a measured constant, as posterior draws too lack them."""
+
+    def model(x, y=None):
+        b = numpyro.sample("b", dist.Normal(0, 3))
+        numpyro.sample("measured", dist.Normal(b, 1), obs=5.0)
+        f = dgp.gp("f", kernels.SquaredExponential(0.01, 1.0), jnp.zeros((1, 1)))
+        with dgp.minibatch(x, y) as (x, y):
+            numpyro.sample("y", dgp.observe(f(x) + b, lambda f: dist.Normal(f, 0.1)), obs=y)
+
+    told = handler(model, data={"b": 5.0})
+    for draws in (None, {"f.v": np.zeros((3, 1, 1))}):
+        p = dgp.predict(KEY, told, None, {}, X_TEST, posterior_samples=draws)
+        assert np.abs(p.mean - 5.0).max() < 0.1
+        assert np.sqrt(p.var).max() < 0.2
 
 
 @pytest.mark.wrong_types
