@@ -137,7 +137,8 @@ class Function(Summarized):
 
         Raises:
             TypeError: if the prediction is no prediction of a `MeanField` fit.
-            ValueError: if the shapes do not fit, or x or y is NaN or infinite.
+            ValueError: if the shapes do not fit, x or y is NaN or infinite, or the guide has
+                ``covariance="diagonal"``.
 
         Source: Salimbeni et al. (2018), "Natural gradients in practice", a step of size 1.
         """
@@ -275,6 +276,11 @@ def _conditioned(
         layers = passes({}, jnp.array(0)).marginals.layers
         every = gaussian_pairs(params).items()
         pairs = {a: b for a, b in every if a.removesuffix(".loc") in layers}
+        if lacking := [n for n in layers if f"{n}.loc" not in pairs]:
+            raise ValueError(
+                f"Function.condition: q({lacking[0]}) has a diagonal covariance, which new rows "
+                "would fill, wanted a fit of MeanField(model) or of covariance='shared'"
+            )
         raw = {n: params[n] for n in pairs} | {n: transform.inv(params[n]) for n in pairs.values()}
         # Of the rows alone: q before them is the prior of the step.
         moves, _ = natural_gradient(lambda _: 1.0).update(jax.grad(loss)(raw), jnp.array(0), raw)

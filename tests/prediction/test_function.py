@@ -163,6 +163,15 @@ def test_a_function_given_more_rows_is_that_of_all_rows(x64, outputs):
     np.testing.assert_allclose(found(X).var, of(every)(X).var, rtol=1e-5)
 
 
+def test_a_diagonal_posterior_is_not_conditioned():
+    guide = dgp.MeanField(models.svgp, covariance="diagonal")
+    own = {n: a for n, a in PARAMS.items() if n != "l1.v.scale_tril"}
+    own["l1.v.scale"] = jnp.ones_like(own["l1.v.loc"])
+    f = dgp.function(dgp.predict(KEY, models.svgp, guide, own, X, z=Z))
+    with pytest.raises(ValueError, match=r"q\(l1.v\) has a diagonal covariance"):
+        f.condition(X[:1], np.ones(1))
+
+
 def test_fantasies_are_mapped_and_share_a_program(caplog):
     f, _ = emulator(num_samples=2)
     ys = np.array([[3.0, 4.0], [5.0, -2.0]])
