@@ -56,10 +56,10 @@ class Priors(handlers.lift):
 class RowsNormal(dist.MultivariateNormal):
     """The normal of y at the rows that count; other rows are apart, and add nothing."""
 
-    pytree_data_fields = ("counts",)
+    pytree_data_fields = ("counts", "noise_var")
 
     def __init__(self, K: Array, noise_var: Array, counts: Array) -> None:
-        self.counts = counts
+        self.counts, self.noise_var = counts, noise_var
         K = jnp.where(counts[:, None] & counts[None], K, 0.0)
         K = K + jnp.diag(jnp.where(counts, noise_var, 1.0))
         # NumPyro's checks compile twenty small programs.

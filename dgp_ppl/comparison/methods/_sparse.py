@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpyro
 from jax import random
@@ -80,9 +82,13 @@ def fit_exact(task: Task, kernel: KernelMaker) -> Fitted:
     is_local = isinstance(kernel, LocalKernel)
     result = from_starts(task, _with_prior if is_local else models.exact, x, y, **kwargs)
     result = dataclasses.replace(result, num_data=task.num_data)
-    options: dict[str, Any] = {}
+    with jax.enable_x64(True):
+        K, noise = _covariance(*double((dict(result.params), x)), counts, kernel=kernel)
+    # Of rows without noise its param may fall to 0, beside what rounding needs.
+    result, options = dataclasses.replace(result, params={**result.params, "noise": noise}), {}
     if is_local:
-        options["likelihood"], result.params["g.df"] = with_tails, _tails(result, x, y, kwargs)
+        options["likelihood"] = with_tails
+        result.params["g.df"] = _tails(np.asarray(K), np.asarray(y, float), np.asarray(counts))
     # Repeated rows add nothing, and a singular kernel matrix needs more jitter.
     distinct = np.unique(np.asarray(task.x), axis=0)
     z, *_ = with_spare_rows(
@@ -98,7 +104,19 @@ def _with_prior(x: Any, y: Any = None, **kwargs: Any) -> None:
     numpyro.factor("prior", log_prior({n: s for n, s in sites.items() if n.startswith("g.")}))
 
 
-def _tails(result: FitResult, x: Any, y: Any, kwargs: dict[str, Any]) -> float:
+@partial(compiled, static_argnames="kernel", compiler_options=_QUICKLY)
+def _covariance(
+    params: dict[str, Any], x: Array, counts: Array, *, kernel: KernelMaker
+) -> tuple[Array, Array]:
+    """Return the covariance of the rows of an exact GP, and all of its noise's sd."""
+    options: Any = {"depth": 1, "kernel": kernel, "priors": False, "counts": counts}
+    with handlers.block(), handlers.trace() as sites, handlers.substitute(data=params):
+        models.exact(x, jnp.zeros(len(x), x.dtype), **options)
+    normal: Any = sites["y"]["fn"]
+    return normal.covariance_matrix, jnp.sqrt(normal.noise_var)
+
+
+def _tails(K: np.ndarray, y: np.ndarray, counts: np.ndarray) -> float:
     """Return the degrees of freedom of rows given all others.
 
     Source: Sundararajan & Keerthi (2001), "Predictive approaches for choosing hyperparameters in
@@ -106,12 +124,8 @@ def _tails(result: FitResult, x: Any, y: Any, kwargs: dict[str, Any]) -> float:
     """
     from scipy import optimize, stats
 
-    params, (x, y) = double(result.params), double((x, y))
-    with jax.enable_x64(True), handlers.trace() as sites, handlers.substitute(data=params):
-        models.exact(x, y, **kwargs)
-    covariance: Any = sites["y"]["fn"].covariance_matrix
-    inverse = np.linalg.inv(np.asarray(covariance))
-    z = (inverse @ np.asarray(y) / np.sqrt(np.diag(inverse)))[np.asarray(kwargs["counts"])]
+    inverse = np.linalg.inv(K)
+    z = (inverse @ y / np.sqrt(np.diag(inverse)))[counts]
 
     def loss(log: float) -> float:
         df = LEAST_DF + np.exp(log)

@@ -10,6 +10,8 @@ from sklearn.linear_model import BayesianRidge
 import dgp_ppl
 from dgp_ppl import datasets
 from dgp_ppl.comparison._metrics import METRICS
+from dgp_ppl.linalg import default_jitter
+from dgp_ppl.sklearn import DeepGPRegressor
 
 TINY = {"steps": 4, "inducing": 4, "samples": 4, "draws": 4, "progress": False}
 
@@ -110,3 +112,14 @@ def test_too_many_rows_are_one_row_of_the_table(monkeypatch):
     comparison = dgp_ppl.compare(few("diabetes", 40), ["gp", "linear"], splits=1, **TINY)
     assert "36 training rows, wanted at most 20" in comparison.splits[0]["error"]
     assert "error" not in comparison.splits[1]
+
+
+def test_the_exact_gp_predicts_with_what_rounding_needs():
+    """Of rows without noise its param falls to 1e-40 or 0, beside the covariance's jitter."""
+    rng = np.random.default_rng(7)
+    x = np.c_[rng.uniform(size=14), rng.integers(0, 5, 14) / 4, rng.integers(0, 2, 14)]
+    y = 3 * (x[:, 0] - 0.3) ** 2 + 0.4 * x[:, 1] + 0.4 * x[:, 2]
+    gp = DeepGPRegressor(method="gp", random_state=0).fit(x, y)
+    least = default_jitter(np.float64) * gp.params_["l1.variance"]
+    assert gp.params_["noise"] ** 2 >= least * (1 - 1e-6)
+    np.testing.assert_allclose(gp.predict(x), y, atol=1e-3)
