@@ -96,6 +96,16 @@ def test_the_program_of_two_processes_runs(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::RuntimeWarning")
+def test_the_program_of_botorch_finds_the_optimum():
+    pytest.importorskip("botorch", reason="needs the extra `botorch`")
+    pytest.importorskip("torch").manual_seed(0)
+    (code,), names = blocks((DOCS / "sequential_design.md").read_text(), "py"), {}
+    exec(code, names)
+    assert abs(names["candidates"] - 0.3).amax(dim=1).min() < 0.01
+
+
+@pytest.mark.slow
 @of_short_runs
 def test_every_line_of_the_readmes_table_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

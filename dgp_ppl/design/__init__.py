@@ -5,6 +5,7 @@ The criteria are functions of predictions, for loops of your own.
 
 from __future__ import annotations
 
+from dgp_ppl.design._botorch import botorch_model
 from dgp_ppl.design._criteria import (
     contour_entropy,
     expected_improvement,
@@ -16,6 +17,6 @@ from dgp_ppl.design._sensitivity import Sensitivity, sensitivity
 from dgp_ppl.design._study import Best, Study
 
 __all__ = [
-    "Best", "Sensitivity", "Study", "contour_entropy", "expected_improvement", "global_improvement",
-    "log_expected_improvement", "sensitivity", "variance_reduction",
+    "Best", "Sensitivity", "Study", "botorch_model", "contour_entropy", "expected_improvement",
+    "global_improvement", "log_expected_improvement", "sensitivity", "variance_reduction",
 ]  # fmt: skip
