@@ -1,11 +1,12 @@
 """Emulate a costly simulator from few of its runs and many of a cheap one.
 
-    python benchmarks/multi_fidelity.py [--seeds 5] [--jsonl benchmarks/results/multi-fidelity.jsonl]
+    python benchmarks/multi_fidelity.py [--seeds 5] [--jsonl FILE]
 
-The nonlinear pair of Perdikaris et al. (2017): sin(8 pi x), 50 runs, and (x - sqrt(2)) sin(8 pi x)²,
-14 runs, each a Latin hypercube. `models.multi_fidelity` under NUTS, 250 steps of warm-up and 250
-draws of two chains. A record has RMSE and CRPS of the costly function at 400 inputs, the share of
-them in 90 % intervals, and CPU seconds with compilation. A run goes on where its file ends.
+The nonlinear pair of Perdikaris et al. (2017): sin(8 pi x), 50 runs, and (x - sqrt(2)) times its
+square, 14 runs, each a Latin hypercube. `models.multi_fidelity` under NUTS, 250 steps of warm-up
+and 250 draws of two chains. A record has RMSE and CRPS of the costly function at 400 inputs, the
+share of them in 90 % intervals, and CPU seconds with compilation. A run goes on where its file
+ends.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+from jax.random import split
 from numpyro.infer import NUTS, init_to_median
 from scipy.stats import qmc
 
@@ -40,7 +42,7 @@ def scores(seed: int) -> dict[str, float]:
     rows = np.asarray(scale.inputs(x), float), np.asarray(scale.outputs(y), float)
     model, keys = (
         partial(models.multi_fidelity, sizes=(50, 14)),
-        jax.random.split(jax.random.key(seed)),
+        split(jax.random.key(seed)),
     )
     with jax.enable_x64(True):
         sampler = NUTS(model, max_tree_depth=6, init_strategy=init_to_median)
