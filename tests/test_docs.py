@@ -107,6 +107,15 @@ def test_the_program_of_botorch_finds_the_optimum():
 
 @pytest.mark.slow
 @of_short_runs
+def test_the_program_of_skpro_keeps_the_index():
+    pytest.importorskip("skpro", reason="needs the extra `skpro`")
+    (code,), names = blocks((DOCS / "scikit_learn.md").read_text(), "py"), {}
+    exec(smaller(code), names)
+    assert names["found"].mean().index.equals(names["X"].index[300:])
+
+
+@pytest.mark.slow
+@of_short_runs
 def test_every_line_of_the_readmes_table_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = run_page(README)
