@@ -17,7 +17,6 @@ from dgp_ppl._partition import compiled
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.likelihoods._analytic import AnalyticLikelihood
 from dgp_ppl.likelihoods._mixture import Mixture
-from dgp_ppl.linalg import factorise
 from dgp_ppl.linalg._products import deviation, matmul
 
 
@@ -25,8 +24,8 @@ class MixedNormal(AnalyticLikelihood):
     """Outputs that share latent functions: y = W f + noise, the linear model of coregionalisation.
 
     The bound has a closed form. With f ~ N(latent, diag(var)) integrated out, the outputs of a row
-    depend on each other: their covariance is W diag(var) W' + diag(scale²), of which no matrix
-    larger than [Q, Q] is factorised. ``models.deep_gp(mixing=W)`` learns W and the noise.
+    depend on each other: their covariance is W diag(var) W' + diag(scale²), at a cost of P Q².
+    ``models.deep_gp(mixing=W)`` learns W and the noise.
 
     >>> import jax.numpy as jnp
     >>> from dgp_ppl.likelihoods import MixedNormal
@@ -121,39 +120,49 @@ class MixedNormal(AnalyticLikelihood):
     def log_prob(self, value: Array) -> Array:
         if self.var is None:
             return self.expected_log_prob(jnp.zeros_like(self.latent), value, 0)
-        r, a, e, inverse = self._posterior(value)
-        # r'(I + a a')⁻¹ r is the least |r - a e|² + |e|²: no large numbers are subtracted.
-        misfit = r - matmul(a, e[..., None])[..., 0]
-        log_scale = jnp.broadcast_to(jnp.log(self.scale) + 0.5 * math.log(2 * math.pi), r.shape)
-        log_scale = log_scale if self.seen is None else jnp.where(self.seen, log_scale, 0.0)
-        log_diagonal = jnp.log(jnp.diagonal(inverse, axis1=-2, axis2=-1))  # of L⁻¹
-        square = jnp.sum(jnp.square(misfit), axis=-1) + jnp.sum(jnp.square(e), axis=-1)
-        return jnp.sum(log_diagonal, axis=-1) - jnp.sum(log_scale, axis=-1) - 0.5 * square
+        return self._updated(value)[2]
 
     def given(self, value: Array) -> tuple[Array, Array]:
         """Return mean and variance of y's entries given the seen ones, [..., N, P] each."""
-        r, _, e, inverse = self._posterior(value)
-        sd = deviation(self._columns(self.var))
-        f = self.latent + deviation(self.var) * e.reshape(self.latent.shape)
-        spread = matmul(self.mixing * sd[..., None, :], jnp.swapaxes(inverse, -1, -2))
-        noise = jnp.broadcast_to(jnp.square(self.scale), r.shape)
-        return self._mixed(self.mixing, f), jnp.sum(jnp.square(spread), axis=-1) + noise
+        e, root, _ = self._updated(value)
+        sd = deviation(self.var)
+        mean = self._mixed(self.mixing, self.latent + sd * e.reshape(sd.shape))
+        spread = matmul(self.mixing * self._columns(sd)[..., None, :], root)
+        noise = jnp.broadcast_to(jnp.square(self.scale), mean.shape)
+        return mean, jnp.sum(jnp.square(spread), axis=-1) + noise
 
-    def _posterior(self, value: Array) -> tuple[Array, Array, Array, Array]:
-        """Return r = (y - E y) / s and a = W √v / s of seen entries, and e ~ N(0, I) given y.
+    def _updated(self, value: Array) -> tuple[Array, Array, Array]:
+        """Return e ~ N(0, I) of f = m + √v e given y, and the log density of y.
 
-        Of e these are the mean L⁻ᵀ L⁻¹ a'r and L⁻¹, where L L' = I + a'a.
+        Of e these are the mean and a root R of its covariance R R'. The seen entries update them
+        one after the other. That loses no digits where the noise is small and entries are fewer
+        than latents, as I + a'a would with a = W √v / s.
+
+        Source: Potter (1963), "New statistical formulas", for the root.
         """
-        r = (value - self.mean) / jnp.broadcast_to(self.scale, self.mean.shape)
-        a = self.mixing / self.scale[..., None] * deviation(self._columns(self.var))[..., None, :]
-        if self.seen is not None:
-            r, a = jnp.where(self.seen, r, 0.0), jnp.where(self.seen[..., None], a, 0.0)
-        across = jnp.swapaxes(a, -1, -2)
-        C = matmul(across, a) + jnp.eye(a.shape[-1], dtype=a.dtype)
-        each = jax.vmap(lambda C: factorise(C, jitter=0.0).inverse)(C.reshape(-1, *C.shape[-2:]))
-        inverse = each.reshape(C.shape)
-        e = matmul(jnp.swapaxes(inverse, -1, -2), matmul(inverse, matmul(across, r[..., None])))
-        return r, a, e[..., 0], inverse
+        sd, mean = self._columns(deviation(self.var)), self.mean
+        seen = jnp.broadcast_to(True if self.seen is None else self.seen, mean.shape)
+        scale = jnp.broadcast_to(self.scale, mean.shape)
+        # An axis of entries comes first.
+        by_entry = [jnp.moveaxis(a, -1, 0) for a in (value - mean, scale, seen)]
+        dot = lambda a, b: jnp.sum(a * b, axis=-1)  # noqa: E731
+
+        def update(state: tuple[Array, ...], given: tuple[Array, ...]) -> Any:
+            (e, root, log_p), (w, r, s, counts) = state, given
+            a = w * sd
+            h = dot(jnp.swapaxes(root, -1, -2), a[..., None, :])
+            gain = dot(root, h[..., None, :])
+            var, away = dot(h, h) + jnp.square(s), r - dot(a, e)
+            log_q = -0.5 * (math.log(2 * math.pi) + jnp.log(var) + jnp.square(away) / var)
+            shrunk = (gain / (var + s * jnp.sqrt(var))[..., None])[..., None] * h[..., None, :]
+            moved = e + gain * (away / var)[..., None], root - shrunk, log_p + log_q
+            align = lambda new: counts.reshape(counts.shape + (1,) * (new.ndim - counts.ndim))  # noqa: E731
+            kept = [jnp.where(align(a), b, a) for a, b in zip(state, moved, strict=True)]
+            return tuple(kept), None
+
+        eye = jnp.broadcast_to(jnp.eye(sd.shape[-1], dtype=sd.dtype), (*sd.shape, sd.shape[-1]))
+        start = jnp.zeros_like(sd), eye, jnp.zeros(sd.shape[:-1], sd.dtype)
+        return lax.scan(update, start, (jnp.moveaxis(self.mixing, -2, 0), *by_entry))[0]
 
     def sample(self, key: PRNGKey, sample_shape: tuple[int, ...] = ()) -> Array:
         key_f, key_y = random.split(key)

@@ -45,6 +45,24 @@ def test_densities_and_conditionals_are_those_of_dense_algebra(x64, seen, Q):
         np.testing.assert_allclose(var[0, n], new, atol=1e-10)
 
 
+def test_float32_keeps_what_a_small_noise_leaves_open():
+    """Of one seen entry and two latents; a factor of I + W'W v / s² loses all of the rest."""
+    s = 3e-4
+    f = M_ALL * np.sqrt(V_ALL)
+    y, seen = f @ W_ALL.T, np.arange(P) < np.ones((N, 1))
+    y, v, W = (a.astype(np.float32) for a in (y, V_ALL, W_ALL))
+    q = MixedNormal(np.zeros_like(v), W, np.float32(s), var=jnp.asarray(v), seen=jnp.asarray(seen))
+    cov = np.einsum("pq,nq,rq->npr", *(a.astype(float) for a in (W, v, W))) + s**2 * np.eye(P)
+    K = cov[:, 0, 0]
+    mean, var = (np.asarray(a) for a in q.given(jnp.asarray(y)))
+    sd = np.sqrt(cov[:, 1:, 1:].diagonal(axis1=1, axis2=2) - cov[:, 0, 1:] ** 2 / K[:, None])
+    np.testing.assert_allclose(np.sqrt(var[:, 1:]), sd, rtol=1e-3)
+    wanted = cov[:, 0, 1:] * (y[:, :1] / K[:, None])
+    assert (np.abs(mean[:, 1:] - wanted) < 1e-3 * sd).all()
+    density = stats.norm(0, np.sqrt(K)).logpdf(y[:, 0])
+    np.testing.assert_allclose(q.log_prob(jnp.asarray(y)), density, atol=1e-4)
+
+
 def test_draws_have_the_covariance_of_the_outputs():
     y = MixedNormal(M_ALL, W_ALL, S, var=jnp.asarray(V_ALL))
     r = y.sample(KEY, (20_000,))[:, 0] - y.mean[:1]
