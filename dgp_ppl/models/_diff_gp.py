@@ -76,8 +76,9 @@ def diff_gp(
             The objective then bounds the evidence of a model with these coefficients.
             ``"sampled"`` draws the field once for the whole path, as in the model, and the
             objective bounds the model's evidence. Both are the same without a guide. Draws of
-            whole functions, as of `dgp.function`, have one field in both, so their spread is that
-            of `predict` for ``"sampled"`` alone.
+            whole functions, as of `dgp.function`, have one field in both. What its inducing inputs
+            leave open is then part of the field, not noise of each step: with few of them these
+            draws spread wider than `predict`.
         mean: mean function of the predictor; None for zero.
         out: number of outputs of the predictor.
         kernel: makes the predictor's kernel from its name and number of inputs.
