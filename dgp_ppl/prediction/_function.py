@@ -105,10 +105,17 @@ class Function(Summarized):
 
         Of several outputs they are [N, P, D]. In units of f by units of the inputs.
         """
-        draws = self.draws(key, num)
-        with precision_of((self.prediction.draws, self.prediction.params)):
-            rows = jnp.asarray(as_array("Function.gradient", "x", x), float)
+        p, x, widths = self.prediction, as_array("Function.gradient", "x", x), np.ones(1)
+        with precision_of((p.draws, p.params)):
+            rows, scale = jnp.asarray(x, float), p.standardizer
+            if scale is not None:  # float32 cannot tell raw inputs far from 0 apart
+                rows, widths = scale.inputs(x), scale.x_scale
+                zero, one = np.zeros_like(scale.x_loc), np.ones_like(widths)
+                scale = dataclasses.replace(scale, x_loc=zero, x_scale=one)
+            f = Function(dataclasses.replace(p, standardizer=scale, _cache={}))
+            draws = f.draws(key, num)
             slopes = jax.vmap(jax.jacfwd(lambda row: draws(row[None])[:, 0]))(rows)
+            slopes = slopes / widths.reshape((1,) * (slopes.ndim - 1) + widths.shape)
             return slopes.mean(axis=1), slopes.std(axis=1)
 
     def covariance(self, key: PRNGKey, x: ArrayLike, num: int = 1000) -> np.ndarray:

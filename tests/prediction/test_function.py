@@ -67,6 +67,10 @@ def test_gradients_are_of_the_mean_and_of_units_of_the_data():
     assert (np.abs(mean - slope) < 4 * sd / np.sqrt(300)).all()
     step = (f(X + 0.01).mean - f(X - 0.01).mean) / 0.02
     np.testing.assert_allclose(slope[:, 0], step, rtol=0.02, atol=0.02)
+    # Far from 0 too, as of unix seconds, which float32 rounds to 128 of them.
+    far = dataclasses.replace(SCALE, x_loc=SCALE.x_loc + 1.6e9)
+    g = dgp.function(dataclasses.replace(f.prediction, standardizer=far, _cache={}))
+    np.testing.assert_allclose(g.gradient(KEY, X + 1.6e9, 300)[0], mean, rtol=1e-3, atol=1e-3)
 
 
 def test_it_is_a_part_of_another_model():
