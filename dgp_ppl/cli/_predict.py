@@ -136,10 +136,11 @@ def _levels(text: str) -> list[float]:
         levels = [float(part) for part in text.split(",")]
     except ValueError:
         levels = [0.0]
-    if not all(0 < level < 1 for level in levels) or len(set(levels)) < len(levels):
+    names = {f"{100 * level:.6g}" for level in levels}
+    if not all(0 < level < 1 for level in levels) or len(names) < len(levels):
         raise DataError(
-            f"predict: quantiles is {text!r}, wanted different numbers between 0 and 1, separated "
-            "by commas, such as 0.05,0.5,0.95"
+            f"predict: quantiles is {text!r}, wanted numbers between 0 and 1 that differ in six "
+            "digits, separated by commas, such as 0.05,0.5,0.95"
         )
     return levels
 

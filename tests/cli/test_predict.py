@@ -100,6 +100,7 @@ def test_bad_input_is_one_line(fit, tmp_path, monkeypatch):
         (new.assign(mean=1), ["--id", "mean"], ["id has 'mean'", "rename"]),
         (new, ["--quantiles", "0,1"], ["quantiles is '0,1'"]),
         (new, ["--quantiles", "x"], ["quantiles is 'x'"]),
+        (new, ["--quantiles", "0.12345678,0.12345679"], ["differ in six digits"]),
         (new, ["--samples", "0"], ["--samples"]),
         (new, ["--chunk", "0"], ["--chunk"]),
         (new, ["--seed", "-1"], ["--seed"]),
