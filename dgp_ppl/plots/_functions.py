@@ -224,15 +224,21 @@ def contours(
     figure: Any, axis: Any, x: np.ndarray, values: np.ndarray, label: str, colors: str
 ) -> None:
     from matplotlib.ticker import MaxNLocator
+    from matplotlib.tri import Triangulation
 
-    if np.linalg.matrix_rank(x - x.mean(axis=0), tol=1e-6 * np.ptp(x)) < 2:
+    # Of inputs in their units, triangles could be too flat.
+    spread = np.ptp(x, axis=0)
+    scaled = (x - x.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    if np.linalg.matrix_rank(scaled, tol=1e-6) < 2:
         raise ValueError(
             "plots: the inputs of a map lie on a line, wanted points that span a plane; pass a "
             "lattice of inputs"
         )
     # The scale of standard deviations starts at zero: a constant one has one colour.
-    levels = np.linspace(0, 1.02 * values.max(), _CONTOURS) if colors == SD_COLORS else _CONTOURS
-    shown = axis.tricontourf(*x.T, values, levels, cmap=colors)
+    most = 1.02 * values.max() or 1.0
+    levels = np.linspace(0, most, _CONTOURS) if colors == SD_COLORS else _CONTOURS
+    triangles = Triangulation(*scaled.T).triangles
+    shown = axis.tricontourf(*x.T, triangles, values, levels, cmap=colors)
     bar = figure.colorbar(shown, ax=axis)
     bar.locator = MaxNLocator(5)
     bar.update_ticks()

@@ -227,6 +227,13 @@ def test_a_layer_of_two_inputs_shows_mean_and_spread():
         np.testing.assert_allclose(axis.lines[0].get_data(), f.z.T)
 
 
+def test_a_map_spans_any_units():
+    """A share and unix seconds; a standard deviation of 0 is one colour."""
+    lattice = np.stack(np.meshgrid([0.0, 1.0, 2.0], 1.6e9 + np.arange(3) * 1e7), axis=-1)
+    figure = plots.maps(lattice.reshape(-1, 2), np.arange(9.0), np.zeros(9))
+    assert figure.axes[0].get_ylim() == (1.6e9, 1.62e9)
+
+
 def test_hidden_maps_are_means_over_passes():
     first = layer("x", 1)
     figure = plots.hidden_maps({"l1": first, "l2": layer("x", 1)}, ["x"])
