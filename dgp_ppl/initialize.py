@@ -246,12 +246,20 @@ def mixing(y: ArrayLike, num: int) -> np.ndarray:
         num: number of latent functions Q.
 
     Raises:
-        ValueError: if y is not [N, P], or `num` is more than N or P.
+        ValueError: if y is not [N, P], has infinity or a column of NaN alone, or `num` is more than
+            N or P.
     """
-    y = np.asarray(as_array("mixing", "y", y), float)
-    check_count("mixing", "num", num)
+    y = np.asarray(as_array("initialize.mixing", "y", y), float)
+    check_count("initialize.mixing", "num", num)
     if y.ndim != 2 or num > min(y.shape):
-        raise ValueError(f"mixing: y has shape {y.shape}, wanted [N, P] with N, P >= num={num}")
+        raise ValueError(
+            f"initialize.mixing: y has shape {y.shape}, wanted [N, P] with N, P >= num={num}"
+        )
+    if np.isinf(y).any() or np.isnan(y).all(axis=0).any():
+        raise ValueError(
+            "initialize.mixing: y has infinity, or a column of NaN alone, wanted numbers in each "
+            "column: leave it out"
+        )
     from sklearn.decomposition import PCA
 
     mean = np.nanmean(y, axis=0)

@@ -129,6 +129,8 @@ def test_errors_name_what_is_wrong():
         models.deep_gp(M_ALL, z=(M_ALL,), mixing=W_ALL[:, 0])
     with pytest.raises(ValueError, match=r"mixing: y has shape \(6, 4\), .* num=5"):
         initialize.mixing(Y, 5)
+    with pytest.raises(ValueError, match="infinity, or a column of NaN alone"):
+        initialize.mixing(np.where(np.arange(P)[None] == 0, np.nan, Y), 1)
     p = dgp.predict(KEY, models.svgp, None, {}, M_ALL, z=M_ALL, out=2, num_samples=2)
     with pytest.raises(ValueError, match="fill: entries of y are Normal, independent"):
         p.fill(M_ALL)
