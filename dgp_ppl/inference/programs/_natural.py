@@ -18,6 +18,7 @@ from dgp_ppl.linalg._products import diagonal, matmul
 from dgp_ppl.linalg._triangular import cholesky, triangular_inverse
 
 _LEAST = 0.1  # a covariance grows at most tenfold in a step
+_FAR = 3.0  # prior standard deviations that a bounded step moves a mean at most
 
 
 def gaussian_pairs(params: Params) -> dict[str, str]:
@@ -31,7 +32,9 @@ def gaussian_pairs(params: Params) -> dict[str, str]:
     return {n: factor for n, factor in factors.items() if is_array(params.get(factor))}
 
 
-def natural_gradient(step_size: Callable[[Any], Any]) -> optax.GradientTransformation:
+def natural_gradient(
+    step_size: Callable[[Any], Any], *, bounded: bool = False
+) -> optax.GradientTransformation:
     """Return natural gradient descent of Gaussians with a Cholesky factor.
 
     The params are pairs NAME.loc [M, P] and NAME.scale_tril [P, M, M], or [M, M] for a covariance
@@ -41,6 +44,9 @@ def natural_gradient(step_size: Callable[[Any], Any]) -> optax.GradientTransform
 
     Args:
         step_size: from the number of the step to its size, 0 to 1.
+        bounded: whether the means of `MeanField` move by at most 3 prior standard deviations a
+            step, and at a smaller rate where columns share a covariance. Under an exponential link
+            a far step is one that the fit does not come back from.
 
     Source: Salimbeni et al. (2018), "Natural gradients in practice", equations 10 and 11.
     """
@@ -49,7 +55,14 @@ def natural_gradient(step_size: Callable[[Any], Any]) -> optax.GradientTransform
         moves, size = dict(updates), step_size(state)
         for loc, factor in gaussian_pairs(updates).items():
             given = params[loc], params[factor], updates[loc], updates[factor]
-            moves[loc], moves[factor] = _moves(*given, size)
+            move, moves[factor] = _moves(*given, size)
+            if bounded and params[factor].ndim > 1:  # not of NumPyro's guide
+                # A mean whose curvature is c times that of the shared covariance is stable if
+                # size * c < 2, and c is at most the number of columns.
+                columns = move.shape[1] if params[factor].ndim == 2 else 1
+                move = move * jnp.minimum(1, 1.5 / (columns * size))
+                move = move * jnp.minimum(1, _FAR / jnp.maximum(jnp.abs(move).max(), _FAR))
+            moves[loc] = move
         return moves, state + 1
 
     return optax.GradientTransformation(lambda params: jnp.zeros((), jnp.int32), update)

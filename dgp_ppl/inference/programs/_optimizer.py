@@ -144,7 +144,9 @@ def default_optimizer(
 
     size = cosine_schedule(step_size, steps, _HOLD)
     parts: dict[Hashable, Any] = {
-        "natural": natural_gradient(lambda n: jnp.minimum((n + 1) / _RISE, 1) * size(n)),
+        "natural": natural_gradient(
+            lambda n: jnp.minimum((n + 1) / _RISE, 1) * size(n), bounded=True
+        ),
         "guide": adam(learning_rate),
         "model": adam(hyper_factor * share * learning_rate),
         "inducing": adam(share * learning_rate),

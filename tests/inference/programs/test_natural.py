@@ -95,6 +95,34 @@ def test_any_gradient_leaves_a_covariance_that_grew_tenfold_at_most(size):
     assert eigenvalues.max() < 20
 
 
+def test_a_default_step_moves_a_mean_by_three_prior_standard_deviations_at_most():
+    params = {"l1.v.loc": jnp.zeros((5, 2)), "l1.v.scale_tril": jnp.zeros((2, 5, 5))}
+    grads = params | {"l1.v.loc": 1e6 * jnp.ones((5, 2))}
+    optimizer = natural_adam(0.1, 100)
+    moves: Any = jax.jit(optimizer.update)(grads, optimizer.init(params), params)[0]
+    np.testing.assert_allclose(moves["l1.v.loc"], -3.0, rtol=1e-5)
+
+
+def test_means_of_a_shared_covariance_converge_at_unequal_curvatures():
+    curvatures = jnp.array([100.0, 1.0, 1.0, 1.0, 1.0, 1.0])  # 17 at the shared covariance
+
+    def loss(params):  # of one inducing value for each of six outputs, whose data are at 1
+        loc, log_scale = params["l1.v.loc"][0], params["l1.v.scale_tril"][0, 0]
+        fit = jnp.sum(curvatures * (jnp.square(loc - 1) + jnp.exp(2 * log_scale)))
+        return 0.5 * (fit + jnp.sum(jnp.square(loc) + jnp.exp(2 * log_scale) - 2 * log_scale))
+
+    optimizer = natural_adam(0.1, 1000)
+    params: Any = {"l1.v.loc": jnp.zeros((1, 6)), "l1.v.scale_tril": jnp.zeros((1, 1))}
+
+    def step(carry, _):
+        params, state = carry
+        moves, state = optimizer.update(jax.grad(loss)(params), state, params)
+        return (optax.apply_updates(params, moves), state), None
+
+    (params, _), _ = jax.lax.scan(step, (params, optimizer.init(params)), length=1000)
+    np.testing.assert_allclose(params["l1.v.loc"][0], curvatures / (1 + curvatures), rtol=1e-3)
+
+
 def test_noise_moves_numpyros_guide_by_few_standard_deviations():
     params = {"auto_loc": jnp.zeros(5), "auto_scale_tril": jnp.zeros(15)}
     grads = jax.tree.map(lambda a: 1e6 * random.normal(KEY, a.shape), params)
