@@ -23,7 +23,7 @@ from dgp_ppl.linalg import factorise
 from dgp_ppl.linalg._products import matmul
 from dgp_ppl.models._stack import KernelMaker, Propagate, makes_kernel, takes_variance
 
-_AT_ONCE = 128  # rows whose neighbours are found together
+_AT_ONCE, _SEARCHED = 128, 8  # rows whose weights, and whose neighbours, are found together
 # Where g's kernel starts: shares of the variance of standardised targets, and the short scale.
 _SHARE, _SHORT = 0.05, 0.3
 _SPREAD = 1.5  # of the log of a lengthscale a priori, which inputs of no effect leave at 1
@@ -113,10 +113,19 @@ class LocalProcess:
 
 def nearest(kernel: Any, known: Float[Array, "K D"], x: Inputs, num: int) -> Int[Array, "N num"]:
     """Return which known rows covary most with each row of x."""
-    size = min(len(x), _AT_ONCE)
-    blocks = jnp.pad(x, ((0, -len(x) % size), (0, 0))).reshape(-1, size, x.shape[1])
-    most = lambda rows: lax.top_k(kernel(rows, known), num)[1]  # noqa: E731
-    return lax.map(most, blocks).reshape(-1, num)[: len(x)]
+    size = min(len(x), _SEARCHED)
+    pad = ((0, -len(x) % size), (0, 0))
+    blocks = jnp.pad(x, pad, mode="edge").reshape(-1, size, x.shape[1])
+
+    def search(before: tuple[Array, Array], rows: Array) -> tuple[tuple[Array, Array], Array]:
+        row, index = before  # predictions of few rows repeat the last one
+        again = lambda: jnp.broadcast_to(index, (size, num))  # noqa: E731
+        new = lambda: lax.top_k(kernel(rows, known), num)[1]  # noqa: E731
+        found = lax.cond(jnp.all(rows == row), again, new)
+        return (rows[-1], found[-1]), found
+
+    start = jnp.full_like(x[0], jnp.nan), jnp.zeros(num, jnp.int32)
+    return lax.scan(search, start, blocks)[1].reshape(-1, num)[: len(x)]
 
 
 def near_weights(

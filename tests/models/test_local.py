@@ -14,6 +14,7 @@ import dgp_ppl as dgp
 from dgp_ppl import kernels, models
 from dgp_ppl.core._minibatch import _in_runs
 from dgp_ppl.linalg import default_jitter
+from dgp_ppl.models._local import nearest
 
 ROWS = 20
 x64 = pytest.mark.usefixtures("x64")
@@ -36,6 +37,13 @@ def model(x, y=None, *, near, batch_size=None):
 def gram(kernel, a, b=X):
     with jax.enable_x64(True):
         return np.asarray(kernel(a, b))
+
+
+@x64
+def test_rows_that_repeat_have_the_neighbours_of_their_own_search():
+    x = jnp.concatenate([X[:10] + 0.1, jnp.broadcast_to(X[9] + 0.1, (12, 1)), X[:1]])
+    index = jax.jit(lambda x: nearest(G, X, x, 4))(x)
+    np.testing.assert_array_equal(index, np.argsort(-gram(G, x), axis=1, stable=True)[:, :4])
 
 
 def terms(near, params=None, method="log_prob"):
