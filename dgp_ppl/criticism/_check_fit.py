@@ -235,10 +235,10 @@ def _prediction_lines(
     table = np.ma.array(y, mask=~known).reshape(len(y), -1)
     residual = table - mean.reshape(table.shape)
     # The worst output: outputs may have other means and units.
-    explained = float((1 - residual.var(axis=0) / np.maximum(table.var(axis=0), 1e-300)).min())
+    left = np.square(residual).mean(axis=0)
+    explained = float((1 - left / np.maximum(table.var(axis=0), 1e-300)).min())
     yield checked("explained variance", -explained, f"{explained:.1%} of training rows")
-    error = residual - residual.mean(axis=0)
-    error = (error / np.ma.maximum(error.std(axis=0), 1e-300)).filled(0.0)
+    error = (residual / np.ma.maximum(np.ma.sqrt(left), 1e-300)).filled(0.0)
     nearest = squared_distances(np.asarray(p.x, np.float64)).argmin(axis=1)
     near = float((error * error[nearest]).sum() / max(np.square(error).sum(), 1e-300))
     sure = near * math.sqrt(known.reshape(table.shape).any(axis=1).sum()) > 4

@@ -332,6 +332,17 @@ def test_variance_is_explained_of_each_output():
     assert verdicts(dgp.check_fit(params, *call, **options).lines)["explained variance"] != "good"
 
 
+def test_a_shift_of_all_targets_is_structure_in_residuals():
+    params, call = shallow(), (KEY, models.svgp, SHALLOW, X)
+    p = dgp.predict(KEY, models.svgp, SHALLOW, params, X, z=Z)
+    y = p.mean + np.std(p.mean) * np.random.default_rng(1).standard_normal(len(X))
+    plain, moved = (
+        verdicts(dgp.check_fit(params, *call, y, z=Z).lines) for y in (y, y + 5 * np.std(p.mean))
+    )
+    for what, after in (("structure in residuals", "bad"), ("explained variance", "look")):
+        assert (plain[what], moved[what]) == ("good", after)
+
+
 def test_rows_that_are_not_read_are_not_judged():
     x = np.repeat(np.linspace(-2, 2, 500), 2)[:, None]
     y = np.sin(x[:, 0])
