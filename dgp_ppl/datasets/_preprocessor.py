@@ -40,8 +40,8 @@ class Preprocessor:
       were missing. Missing text is a category. Cells that are only missing in new rows become the
       median, or the most frequent category.
     - Columns that are constant in the training rows are left out.
-    - A target of text or booleans becomes the classes 0 ... C-1, in sorted order. One of whole
-      numbers that are all 0 or 1 is binary, and other numbers are for regression.
+    - A target of text or booleans becomes the classes 0 ... C-1, in sorted order. One stored as
+      whole numbers that are all 0 or 1 is binary, and other numbers are for regression.
 
     Attributes:
         columns: the columns of the table that become inputs.

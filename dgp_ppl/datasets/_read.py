@@ -209,7 +209,10 @@ def _column(column: Any, keep: bool) -> Column:
         if max(abs(ends["min"] or 0), abs(ends["max"] or 0)) > WHOLE_MAX:
             return _texts(column.cast(pa.string()), keep=True)  # float64 would lose digits
     values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    return Column("number", values, whole=types.is_integer(kind))
+    known = values[~np.isnan(values)]
+    # pandas stores whole numbers as floating ones if a cell is missing.
+    hidden = 0 < len(known) < len(values) and np.array_equal(known, np.round(known))
+    return Column("number", values, whole=types.is_integer(kind) or hidden)
 
 
 def _texts(column: Any, keep: bool = False, declared: bool = False) -> Column:

@@ -173,6 +173,8 @@ def test_targets():
     for cells, categorical, task, classes in (
         ([1.0, 0.0, 1.0], (), "regression", ()),
         ([1, 0, 1], (), "binary", ()),
+        ([1.0, None, 0.0], (), "binary", ()),  # as pandas stores whole numbers
+        ([0.5, None, 1.0], (), "regression", ()),
         ([1, 0, 2], (), "regression", ()),
         ([1, 3, 2, 3, 3, 2], "y", "multiclass", ("1", "2", "3")),
         ([True, False, True], (), "binary", ("False", "True")),
