@@ -361,7 +361,7 @@ _SYMMETRIC: dict[Any, Callable[[Array], Array]] = {  # log P(Y <= y) at (y - loc
     dist.Logistic: lambda z: -softplus(-z),
     dist.Cauchy: lambda z: jnp.log(jnp.arctan2(1.0, -z) / math.pi),
     dist.Laplace: lambda z: jnp.where(
-        z > 0, jnp.log1p(-0.5 * jnp.exp(-jnp.abs(z))), -jnp.abs(z) - math.log(2)
+        z < 0, z - math.log(2), jnp.log1p(-0.5 * jnp.exp(-jnp.where(z < 0, 0.0, z)))
     ),
     dist.SoftLaplace: lambda z: (
         jnp.log(jnp.arctan(jnp.exp(jnp.clip(z, -8.0, 80.0))) * 2 / math.pi) + jnp.minimum(z + 8, 0)

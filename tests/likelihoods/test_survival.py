@@ -96,6 +96,8 @@ def test_derivatives_in_both_tails(x64):
     slopes = jax.jit(jax.grad(total))(p)
     many = jax.jit(jax.vmap(total))(p + 1e-5 * jnp.array([[1, 0], [-1, 0], [0, 1], [0, -1]]))
     np.testing.assert_allclose(slopes, (many[::2] - many[1::2]) / 2e-5, rtol=1e-5)
+    at_bend = jax.jit(jax.grad(RightCensored(dist.Laplace(1.0, 2.0), True).log_prob))
+    np.testing.assert_allclose(at_bend(1.0), -0.5, rtol=1e-6)
 
 
 def test_a_bound_is_below_the_evidence_far_in_the_tail():
