@@ -87,8 +87,8 @@ class Observed(dist.Distribution):
             hint = (
                 "one distribution per row; for several outputs add .to_event(1)"
                 if self.at_mean.batch_shape == (N, P)
-                else "arrays that the likelihood closes over must be scalars or have one row per "
-                "row of x: take them inside the same minibatch"
+                else "one of classes wants out=C of the last layer; arrays that it closes over "
+                "are scalars or have one row per row of x, taken inside the same minibatch"
             )
             raise ValueError(
                 f"observe: the likelihood has batch shape {self.at_mean.batch_shape} for a latent "

@@ -223,6 +223,11 @@ class DeepGPEstimator(BaseEstimator):
                     "a OneHotEncoder in front, in a ColumnTransformer and a Pipeline, or make "
                     "inputs of the frame by dgp_ppl.datasets.Preprocessor"
                 )
+            elif text.startswith("Input X contains NaN"):
+                text = (
+                    "X has missing values (NaN), wanted numbers; put a SimpleImputer in front, or "
+                    "make inputs of the frame by dgp_ppl.datasets.Preprocessor"
+                )
             elif "NA is ambiguous" in text:  # pandas' missing value
                 text = "y has missing values (NA), wanted one in each row; leave these rows out"
             elif "feature names" in text:

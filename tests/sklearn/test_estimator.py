@@ -111,7 +111,7 @@ def test_data_that_cannot_be_used_are_one_line():
         (X, Y + 1j, "Complex data not supported"),
         (np.ma.masked_array(X, X > 1), Y, "X is masked, .* leave these rows out"),
         (X, np.ma.masked_array(Y, Y > 0.5), "y is masked"),
-        (holes, Y, "Input X contains NaN"),
+        (holes, Y, r"X has missing values \(NaN\), .* put a SimpleImputer in front"),
     ):
         with pytest.raises(ValueError, match=f"^DeepGPRegressor: {message}.*$"):
             DeepGPRegressor().fit(x, y)
