@@ -1,13 +1,14 @@
 """Sequential design by `Study` with its defaults: two minima, and a function to learn.
 
-    python benchmarks/design.py [--seeds 10] [--cases branin,hartmann6,hill] \
+    python benchmarks/design.py [--seeds 10] [--cases branin,hartmann6,hill] [--botorch] \
         [--jsonl benchmarks/results/design.jsonl]
 
 Branin has 15 runs that fill the space and 20 that are asked, Hartmann's function of six inputs 20
 and 40; the record has the regret. The hill has 15 and 25 by `integrated_variance`; the record has
 the error at 1,000 places, and that of an exact GP of 60 random runs. Seconds are of CPU: of all
-questions, and the median of those after the first fit. A run goes on where its file ends. Keep it
-on one core (`taskset -c 0`, and OPENBLAS_NUM_THREADS=1).
+questions, and the median of those after the first fit. `--botorch` looks for the minima by
+BoTorch's exact GP and logarithm of the expected improvement, from the same first runs. A run goes
+on where its file ends. Keep it on one core (`taskset -c 0`, and OPENBLAS_NUM_THREADS=1).
 """
 
 import argparse
@@ -81,22 +82,53 @@ def one(case: str, seed: int) -> dict[str, Any]:
     return found | {"rmse": error(p.f.mean), "rmse_of_random": error(scale.original(mean))}
 
 
+def by_botorch(case: str, seed: int) -> dict[str, Any]:
+    """Return the regret of BoTorch from the first runs of the study, and its seconds."""
+    import torch
+    from botorch.acquisition import LogExpectedImprovement
+    from botorch.fit import fit_gpytorch_mll
+    from botorch.models import SingleTaskGP
+    from botorch.optim import optimize_acqf
+    from gpytorch.mlls import ExactMarginalLogLikelihood
+
+    function, dim, initial, budget, lowest = CASES[case]
+    torch.manual_seed(seed)
+    torch.set_num_threads(1)
+    bounds = {f"x{i + 1}": (0.0, 1.0) for i in range(dim)}
+    first = Study(random.key(seed), bounds, initial=initial).ask(initial)
+    x = torch.tensor([list(row.values()) for row in first], dtype=torch.double)
+    y, seconds = torch.tensor(function(x.numpy())), []
+    while len(x) < budget:
+        begun = time.process_time()
+        model = SingleTaskGP(x, -y[:, None])
+        fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        box = torch.tensor([[0.0], [1.0]], dtype=torch.double).expand(2, dim)
+        improvement = LogExpectedImprovement(model, best_f=(-y).max())
+        new, _ = optimize_acqf(improvement, box, q=1, num_restarts=10, raw_samples=512)
+        seconds.append(time.process_time() - begun)
+        x, y = torch.cat([x, new]), torch.cat([y, torch.tensor(function(new.numpy()))])
+    found = {"seconds": sum(seconds), "median": float(np.median(seconds[1:]))}
+    return found | {"regret": float(y.min()) - lowest}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--cases", default=",".join(CASES))
+    parser.add_argument("--botorch", action="store_true")
     parser.add_argument("--jsonl", type=Path, default=Path("benchmarks/results/design.jsonl"))
     args = parser.parse_args()
     lines = args.jsonl.read_text().splitlines() if args.jsonl.exists() else []
-    done = {(r["case"], r["seed"]) for r in map(json.loads, lines)}
+    by, run = ("botorch", by_botorch) if args.botorch else ("dgp_ppl", one)
+    done = {(r["case"], r["seed"], r.get("by", "dgp_ppl")) for r in map(json.loads, lines)}
     for case in args.cases.split(","):
         for seed in range(args.seeds):
-            if (case, seed) in done:
+            if (case, seed, by) in done:
                 continue
-            record = {"case": case, "seed": seed, **one(case, seed), **versions()}
+            record = {"case": case, "seed": seed, "by": by, **run(case, seed), **versions()}
             with args.jsonl.open("a") as file:
                 file.write(json.dumps(record) + "\n")
-            print({n: record[n] for n in list(record)[:6]}, flush=True)
+            print({n: record[n] for n in list(record)[:7]}, flush=True)
 
 
 if __name__ == "__main__":
