@@ -13,7 +13,13 @@ import numpyro.distributions as dist
 from jax import random
 from jaxtyping import Array
 from numpyro import handlers
-from numpyro.infer.autoguide import AutoGuide, AutoLaplaceApproximation, AutoNormal
+from numpyro.infer.autoguide import (
+    AutoGuide,
+    AutoLaplaceApproximation,
+    AutoLowRankMultivariateNormal,
+    AutoMultivariateNormal,
+    AutoNormal,
+)
 
 from dgp_ppl._checks import is_traced, short_list
 from dgp_ppl._partition import Call, alone, compiled
@@ -63,7 +69,9 @@ class OtherSites:
         self._globals: dict[str, Any] = {}
         self._locals: dict[str, Any] = {}
         if factory is AutoNormal:
-            known = _with_known_supports(model, global_names, sites, call)
+            unknown = [n for n in global_names if is_traced(sites[n]["fn"].support)]
+            priors = _priors(model, unknown, call)
+            known = sites | {n: {**sites[n], "fn": prior} for n, prior in priors.items()}
             self._globals = {n: LocalNormal(model, [n], known) for n in global_names}
         else:
             self._globals = self._joint(global_names, sites, call)
@@ -184,7 +192,7 @@ class OtherSites:
             found[name] = q, bijections
         return found
 
-    def _joint(self, group: list[str], sites: Iterable[str], call: Call) -> dict[str, AutoGuide]:
+    def _joint(self, group: list[str], sites: Sites, call: Call) -> dict[str, AutoGuide]:
         """Return one guide for several sites of the model, by the first one's name."""
         if not group:
             return {}
@@ -198,22 +206,25 @@ class OtherSites:
             )
         if self._globals or self._locals:
             part.prefix = f"{part.prefix}_{group[0]}"  # the sites of two joint guides
+        kinds = AutoMultivariateNormal | AutoLowRankMultivariateNormal
+        if isinstance(part, kinds) and not any(sites[n]["cond_indep_stack"] for n in group):
+            # These want shapes and supports. The model would run operation by operation.
+            priors = _priors(self._model, group, call)
+            part.model = lambda *args, **kwargs: [numpyro.sample(n, priors[n]) for n in group]
         with jax.ensure_compile_time_eval(), alone(), handlers.seed(rng_seed=0):
             part(*call.args, **call.kwargs)
         return {group[0]: part}
 
 
-def _with_known_supports(model: Model, names: list[str], sites: Sites, call: Call) -> Sites:
-    """Return the sites without tracers in their supports, which must outlive this program."""
-    unknown = [n for n in names if is_traced(sites[n]["fn"].support)]
+def _priors(model: Model, names: list[str], call: Call) -> dict[str, Any]:
+    """Return the priors of sites as one run draws them, without tracers, to outlive a program."""
 
     def computed(key: PRNGKey) -> dict[str, Any]:
         trace = handlers.trace(handlers.seed(model, key)).get_trace(*call.args, **call.kwargs)
-        return {n: trace[n]["fn"] for n in unknown}
+        return {n: trace[n]["fn"] for n in names}
 
-    if not unknown:
-        return sites
+    if not names:
+        return {}
     with alone(), jax.ensure_compile_time_eval():
         within = is_traced(call.args, call.kwargs)  # a compiled run would trace them all
-        known = (computed if within else compiled(computed))(random.PRNGKey(0))
-    return sites | {n: {**sites[n], "fn": prior} for n, prior in known.items()}
+        return (computed if within else compiled(computed))(random.PRNGKey(0))

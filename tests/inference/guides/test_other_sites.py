@@ -15,6 +15,7 @@ from support.helpers import KEY, slow, start
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels
+from dgp_ppl._checks import is_traced
 from dgp_ppl._partition import Call
 from dgp_ppl.inference.guides._local_normal import LocalNormal
 from dgp_ppl.inference.programs._handlers import survey
@@ -47,6 +48,23 @@ def losses(model, guide, params):
 
 LOC = jnp.asarray([0.4, -0.3])
 ROOT = jnp.asarray([[0.8, 0.0], [0.5, 0.4]])
+
+
+def test_a_joint_guide_runs_the_model_in_programs_alone():
+    within = []
+
+    def model(x, y=None):
+        a = numpyro.sample("a", dist.HalfNormal(1))
+        within.append(is_traced(a * numpyro.sample("b", dist.Normal(a, 1))))
+        plain(x, y)
+
+    guide = dgp.MeanField(model, rest=AutoMultivariateNormal)
+    guide.setup(X, Y)
+    assert len(within) > 1
+    assert all(within)
+    (part,) = guide.other_sites.parts
+    values = part.sample_posterior(KEY, {"auto_loc": LOC, "auto_scale_tril": 1e-6 * np.eye(2)})
+    np.testing.assert_allclose([values["a"], values["b"]], [np.exp(0.4), -0.3], atol=1e-4)
 
 
 @pytest.mark.slow
