@@ -4,7 +4,8 @@
         [--jsonl benchmarks/results/emulation.jsonl]
 
 `bayes` and other methods of `compare` have their defaults, `sklearn` is an exact GP with a
-lengthscale for each input and five restarts, `dgpsi` its default of two layers (if installed).
+lengthscale for each input and five restarts, `dgpsi` its default of two layers, `gpytorch` the deep
+GP of its tutorial (see `tables/peers.py`), 3,000 steps of Adam (if installed).
 Runs are a Latin hypercube. Errors are of 1,000 other places, in standard deviations of the function
 there, and coverage of 90 % intervals; seconds are of CPU, compilation included. A run goes on where
 its file ends. Keep it on one core (`taskset -c 0`, and OPENBLAS_NUM_THREADS=1).
@@ -142,6 +143,31 @@ def of_dgpsi(x: Any, y: Any, x_test: Any, y_test: Any, seed: int) -> Any:
     return gaussian(found[0][:, 0], np.sqrt(found[1][:, 0]), y_test)
 
 
+def of_gpytorch(x: Any, y: Any, x_test: Any, y_test: Any, seed: int) -> Any:
+    import gpytorch
+    import torch
+    from tables.peers import RATE, TwoLayers
+
+    torch.manual_seed(seed)
+    torch.set_num_threads(1)
+    x, y, x_test = (torch.as_tensor(a).float() for a in (x, y, x_test))
+    model = TwoLayers(x.shape[1])
+    bound = gpytorch.mlls.DeepApproximateMLL(
+        gpytorch.mlls.VariationalELBO(model.likelihood, model, num_data=len(x))
+    )
+    optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
+    with gpytorch.settings.num_likelihood_samples(1):
+        for _ in range(3000):
+            optimizer.zero_grad()
+            (-bound(model(x), y)).backward()
+            optimizer.step()
+    model.eval()
+    with torch.no_grad(), gpytorch.settings.num_likelihood_samples(PASSES):
+        p = model.likelihood(model(x_test))
+    mean, var = p.mean.numpy(), p.variance.numpy()  # of each pass
+    return gaussian(mean.mean(0), np.sqrt(var.mean(0) + mean.var(0)), y_test)
+
+
 def gaussian(mean: np.ndarray, sd: np.ndarray, y_test: np.ndarray) -> Any:
     crps = metrics.crps_gaussian_mixture(y_test, mean[None], sd[None])
     half = norm.ppf(0.95) * sd
@@ -164,6 +190,8 @@ def run(method: str, case: str, design: int) -> dict[str, Any]:
             found = gaussian(mean, sd, y_test)
         elif method == "dgpsi":
             found = of_dgpsi(x, y, x_test, y_test, design)
+        elif method == "gpytorch":
+            found = of_gpytorch(x, y, x_test, y_test, design)
         else:
             found = of_method(method, x, y, x_test, y_test, design)
     mean, crps, (low, high) = (np.asarray(a) for a in found)
