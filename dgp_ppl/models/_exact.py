@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from functools import partial
+from numbers import Real
 from typing import Any
 
 import jax.numpy as jnp
@@ -114,8 +115,8 @@ def exact(
         kernel: makes a layer's kernel from its name and number of inputs; the outputs of a hidden
             layer share one.
         noise: standard deviation of the noise, in the units of y, where it starts. There is always
-            a variance of 1e-8 of the last layer's beside it, or what rounding needs; None for no
-            other, as of simulators.
+            a variance of 1e-8 of the last layer's beside it, or what rounding needs; None or 0 for
+            no other, as of simulators.
         priors: whether hyperparameters have log-normal priors about their starting values: the log
             of a lengthscale has the sd 1, of a variance or the noise 2. Without, they are params,
             for `minimize`, and the least variance is what rounding needs.
@@ -174,7 +175,8 @@ def exact(
         if local:
             h, rough = jnp.concatenate([h, rows], axis=1), rough_kernel("g", dim)
             last = Sum(Columns(last, range(dim)), Columns(rough, range(dim, 2 * dim)))
-        scale = 0.0 if noise is None else noise_param("exact", noise)
+        is_free = noise is None or (isinstance(noise, Real) and noise == 0)
+        scale = 0.0 if is_free else noise_param("exact", noise)
     least = max(LEAST_NOISE if priors else 0.0, default_jitter(h.dtype))
     least = least * jnp.mean(evaluated(last, h), where=kept)
     scale = jnp.sqrt(jnp.square(scale) + least)

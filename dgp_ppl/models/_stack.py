@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from numbers import Real
 from typing import Any
 
 import jax.numpy as jnp
@@ -189,6 +190,10 @@ def likelihood_or_gaussian(
 def noise_param(model: str, noise: float, out: int = 1) -> Any:
     """Return the param ``noise``, the standard deviation of Gaussian noise on all outputs."""
     positive = dist.constraints.positive
+    if isinstance(noise, Real) and noise == 0:
+        raise ValueError(
+            f"{model}: noise is 0, wanted a positive start; models.exact(noise=None) interpolates"
+        )
     start_value(f"{model}: noise", noise, (out,) if getattr(noise, "ndim", 0) else (), positive)
     return numpyro.param("noise", noise, constraint=positive)
 

@@ -155,7 +155,7 @@ def bad_arguments():
         ("z is .*0, 1.*, wanted an array .M, D. with M >= 1", lambda: fit_to(z=Z[:0])),
         ("z is .*6, 1.*, wanted an array", lambda: deep_gp(X, z=Z)),
         ("noise is nan, wanted finite numbers within", lambda: fit_to(noise=np.nan)),
-        ("deep_gp: noise is 0.0, wanted finite numbers within", lambda: fit_to(noise=0.0)),
+        ("deep_gp: noise is 0, .* models.exact.noise=None. interpol", lambda: fit_to(noise=0.0)),
         ("noise is None, wanted", lambda: fit_to(noise=None)),
         ("kernel is Mat.*, wanted a function", lambda: fit_to(kernel=kernels.Matern12(1.0, 1.0))),
         ("kernel is .*svgp.*, wanted a function of a name", lambda: fit_to(kernel=svgp)),

@@ -134,6 +134,19 @@ def test_rows_that_do_not_count_change_nothing():
         models.exact(x, y, counts=np.ones(3, bool))
 
 
+@pytest.mark.parametrize("noise", [None, 0])
+def test_without_noise_the_last_layer_interpolates(noise):
+    x, y = rows()
+    values = {"l1.variance": 1.0, "l1.lengthscale": np.ones(x.shape[1])}
+    with jax.enable_x64(True):
+        draws = {n: np.asarray(a)[None, None] for n, a in values.items()}
+        p = dgp.predict(
+            KEY, models.exact, None, {}, x, given=(x, y), posterior_samples=dgp.Chains(draws),
+            depth=1, noise=noise,
+        )  # fmt: skip
+        np.testing.assert_allclose(p.mean, y, atol=1e-3)
+
+
 def test_hidden_layers_are_one_function_at_the_rows_and_at_others():
     """Under a guide that hands over q(v), too, a pass is of one draw of v."""
     x, y = rows()
