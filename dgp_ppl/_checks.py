@@ -369,7 +369,8 @@ def unknown_params(
     return ValueError(
         f"{caller}: params has {short_list(unknown)}, which neither the model nor {guide} has; "
         f"they have {short_list(sorted(declared))}; pass the params of a fit of this model and "
-        "guide, or leave these out if they are meant to be unused"
+        "guide, with the arguments of that fit (such as local=), or leave these out if they are "
+        "meant to be unused"
     )
 
 
