@@ -207,18 +207,18 @@ def simulator(x):
     time.sleep(0.05)
     return x["a"] ** 2
 
-path = Path(sys.argv[1])
+path, initial, budget = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 if path.exists():
     study = Study.load(path)
 else:
-    study = Study(jax.random.key(0), {"a": (-1.0, 1.0), "n": range(9)}, initial=40)
-study.run(simulator, 40, path=path)
+    study = Study(jax.random.key(0), {"a": (-1.0, 1.0), "n": range(9)}, initial=initial)
+study.run(simulator, budget, path=path)
 """
 
 
 def test_a_killed_study_asks_the_same(tmp_path):
     path = tmp_path / "study.json"
-    process = subprocess.Popen([sys.executable, "-c", KILLED, str(path)])
+    process = subprocess.Popen([sys.executable, "-c", KILLED, str(path), "40", "40"])
     while process.poll() is None and not path.exists():
         time.sleep(0.01)
     time.sleep(0.3)
@@ -229,6 +229,25 @@ def test_a_killed_study_asks_the_same(tmp_path):
     study.run(lambda x: x["a"] ** 2, 40)
     whole = Study(jax.random.key(0), {"a": (-1.0, 1.0), "n": range(9)}, initial=40)
     assert study.x == whole.ask(40)
+
+
+@pytest.mark.slow
+def test_a_study_that_is_killed_ten_times_asks_the_same(tmp_path):
+    """Within a first design of four, and within questions of a surrogate."""
+    path, delays = tmp_path / "study.json", np.random.default_rng(0).uniform(0, 0.3, 10)
+    for num, delay in enumerate(delays, start=2):
+        process = subprocess.Popen([sys.executable, "-c", KILLED, str(path), "4", "14"])
+        while process.poll() is None and (not path.exists() or len(Study.load(path)) < num):
+            time.sleep(0.01)
+        time.sleep(delay)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    study = Study.load(path)
+    assert len(study) < 14
+    study.run(lambda x: x["a"] ** 2, 14)
+    whole = Study(jax.random.key(0), {"a": (-1.0, 1.0), "n": range(9)}, initial=4)
+    whole.run(lambda x: x["a"] ** 2, 14)
+    assert study.x == whole.x
 
 
 def test_a_study_that_ends_in_any_run_asks_the_same(tmp_path):
