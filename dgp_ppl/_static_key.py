@@ -7,6 +7,7 @@ import dis
 import functools
 import hashlib
 import pickle
+import sys
 import types
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
@@ -30,12 +31,13 @@ def static_key(value: Any, seen: dict[Any, int] | None = None) -> Hashable:
     """Return a key that is equal for values with which a program computes the same.
 
     Functions are equal if their code is, and the values in their closures, their defaults and the
-    globals that their code names. So a function that is defined again needs no new program. NumPy's
-    arrays, containers and data frames are equal by value, and samplers by their settings. Other
-    objects are equal to themselves only, and as long as their attributes, the attributes of their
-    class and, of objects that are called, its methods are the same. What changes deeper inside of
-    them, or in a module, is not seen. `seen` has the functions whose keys come before this one, as
-    each has its key once: helpers that many functions call, and functions that call themselves.
+    globals that their code names, also of modules. So a function that is defined again needs no new
+    program. NumPy's arrays, containers and data frames are equal by value, and samplers by their
+    settings. Other objects are equal to themselves only, and as long as their attributes, the
+    attributes of their class and, of objects that are called, its methods are the same. What
+    changes inside of modules, functions and objects of installed packages is not seen. `seen` has
+    the functions, modules and objects whose keys come before this one, as each has its key once:
+    helpers that many functions call, and functions that call themselves.
     """
     seen = {} if seen is None else seen
     if isinstance(value, _CONTAINERS):
@@ -53,16 +55,38 @@ def static_key(value: Any, seen: dict[Any, int] | None = None) -> Hashable:
     if isinstance(value, types.FunctionType):
         return _function_key(value, seen)
     own = _own_key(value)
-    is_plain = type(value).__hash__ in (None, object.__hash__)  # None: a mutable dataclass, say
     held: dict[str, Any] = {}
     if isinstance(value, type):
         held = _class_attributes(value)
-    elif is_plain and not isinstance(value, types.ModuleType | np.ndarray):
+    elif _is_plain(value):
+        if (place := seen.setdefault(SameObject(value), len(seen))) < len(seen) - 1:
+            return own, place
         slots, methods = _own_parts(type(value))
         held = _class_attributes(type(value)) | getattr(value, "__dict__", {})
         held |= {n: getattr(value, n) for n in slots if hasattr(value, n)}
         own = own, tuple(_function_key(f, seen) for f in methods)
-    return (own, tuple((n, _own_key(a)) for n, a in held.items())) if held else own
+    return (own, tuple((n, _held_key(a, seen)) for n, a in held.items())) if held else own
+
+
+def _is_plain(value: Any) -> bool:
+    """Return whether an object is equal to itself only, and may hold what changes."""
+    by_identity = type(value).__hash__ in (None, object.__hash__)  # None: a mutable dataclass, say
+    return by_identity and not isinstance(value, types.ModuleType | np.ndarray)
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_own(module: str) -> bool:
+    """Return whether a module of this name is the user's, and of no installed package."""
+    root = module.partition(".")[0]
+    path = getattr(sys.modules.get(root), "__file__", None) or ""
+    return root not in (*_LIBRARIES, *sys.stdlib_module_names) and "-packages" not in path
+
+
+def _held_key(value: Any, seen: dict[Any, int]) -> Hashable:
+    if isinstance(value, _CONTAINERS):
+        return _container_key(value, functools.partial(_held_key, seen=seen))
+    is_own = _is_plain(value) and not isinstance(value, type) and _is_own(type(value).__module__)
+    return static_key(value, seen) if is_own else _own_key(value)
 
 
 @contextlib.contextmanager
@@ -123,17 +147,24 @@ def _function_key(function: types.FunctionType, seen: dict[Any, int]) -> Hashabl
     if function in seen:
         return types.FunctionType, seen[function]
     seen[function] = len(seen)
-    named: dict[str, Hashable] = {}
-    for name in _global_names(function.__code__):
-        value = function.__globals__.get(name)
-        # Functions of other files do not change, and name others without end.
+    globals_, names = _names(function.__code__)
+
+    def key(value: Any) -> Hashable:
+        if isinstance(value, types.ModuleType):
+            known = value in seen or not _is_own(value.__name__)
+            seen.setdefault(value, len(seen))
+            read = () if known else sorted(names & vars(value).keys())
+            return value, tuple((n, key(vars(value)[n])) for n in read)
+        # Functions of packages do not change, and name others without end.
         is_foreign = getattr(value, "__module__", None) != function.__module__
-        of_another = isinstance(value, types.FunctionType) and is_foreign
-        named[name] = value if of_another else static_key(value, seen)
-    held = [_content(cell) for cell in function.__closure__ or ()]
-    held += [function.__defaults__, function.__kwdefaults__]
-    identity = function.__module__, function.__qualname__, function.__code__
-    return *identity, static_key(held, seen), tuple(named.items())
+        if isinstance(value, types.FunctionType) and is_foreign and not _is_own(value.__module__):
+            return value
+        return static_key(value, seen)
+
+    named = tuple((n, key(function.__globals__.get(n))) for n in sorted(globals_))
+    held = [key(_content(cell)) for cell in function.__closure__ or ()]
+    defaults = static_key([function.__defaults__, function.__kwdefaults__], seen)
+    return function.__module__, function.__qualname__, function.__code__, (*held, defaults), named
 
 
 def _content(cell: types.CellType) -> Any:
@@ -144,11 +175,12 @@ def _content(cell: types.CellType) -> Any:
 
 
 @functools.lru_cache(maxsize=1024)
-def _global_names(code: types.CodeType) -> tuple[str, ...]:
-    """Return the names of globals that a function's code reads, and the code of functions in it."""
+def _names(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the names of globals that a function's code reads, also within, and all its names."""
     own = [i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")]
-    inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
-    return tuple(sorted({*own, *(n for c in inner for n in _global_names(c))}))
+    inner = [_names(c) for c in code.co_consts if isinstance(c, types.CodeType)]
+    read, every = zip((own, code.co_names), *inner, strict=True)
+    return frozenset().union(*read), frozenset().union(*every)
 
 
 def shared(make: Any, *args: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import sys
 import threading
 import time
 import tracemalloc
@@ -238,38 +239,44 @@ class Slots:
 
 
 def test_globals_and_attributes_that_change(monkeypatch):
-    """What changes in a module is not seen."""
-    settings = types.ModuleType("settings")
+    settings, helpers = types.ModuleType("settings"), types.ModuleType("helpers")
     settings.sd = 0.1
+    exec("sd = 0.1\ndef read():\n    return sd", helpers.__dict__)
+    read, deep = helpers.read, Noisy([Noisy(0.1)])
+    deep.itself = deep
     noisy, of_settings = Noisy(0.1), lambda: settings.sd
     weights, of_a_class = np.ones(2), lambda: Noisy.depth
     names, last, table, sds = {"a"}, deque([1]), pd.DataFrame({"a": [1.0]}), [0.1]
     functions = (
         of_settings, own_model, noisy.model, lambda: weights, of_a_class, Noisy(1).model, Called(),
         slots := Slots(), lambda: names, lambda: last, lambda: table, Noisy(sds).model,
+        lambda: read(), deep.model,
     )  # fmt: skip
     before = [static_key(f) for f in functions]
     monkeypatch.setitem(globals(), "SD", 0.2)
     monkeypatch.setattr(Noisy, "depth", 2)
     noisy.sd = settings.sd = weights[0] = slots.sd = table.loc[0, "a"] = last[0] = sds[0] = 0.2
+    helpers.sd = deep.sd[0].sd = 0.2
     names.add("b")
     after = [static_key(f) for f in functions]
-    assert [a == b for a, b in zip(before, after, strict=True)] == [True] + [False] * 11
+    assert [a == b for a, b in zip(before, after, strict=True)] == [False] * 14
+    assert after == [static_key(f) for f in functions]
 
 
 @pytest.mark.slow
-def test_a_change_in_a_module_is_seen_once_jax_forgets_its_programs():
-    settings = types.ModuleType("settings")
-    settings.sd = 0.1
+def test_a_change_in_a_package_is_seen_once_jax_forgets_its_programs(monkeypatch):
+    monkeypatch.setitem(sys.modules, "package", types.SimpleNamespace(__file__="site-packages/a"))
+    package = types.ModuleType("package")
+    package.sd = 0.1
 
     def model(x, y=None):
-        made_again(settings.sd)(x, y, z=Z)
+        made_again(package.sd)(x, y, z=Z)
 
     def run():
         options = {"steps": 1, "progress": False}
         return dgp.fit(KEY, model, dgp.MeanField(model), X, Y, **options).losses[0]
 
-    before, settings.sd = run(), 0.2
+    before, package.sd = run(), 0.2
     assert run() == before
     jax.clear_caches()
     assert run() != before
