@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.typing import ArrayLike
+from numpyro.infer.mcmc import MCMC
 
 from dgp_ppl._checks import as_array, check_count, check_key, checked_call, one_line
 from dgp_ppl._partition import Call, call_signature, compiled
@@ -22,6 +23,7 @@ from dgp_ppl.criticism._layer_lines import layer_lines, mean_pass, squared_dista
 from dgp_ppl.datasets import Rows
 from dgp_ppl.inference import Chains, FitResult, LayerGuide, MeanField, annealed_evidence, evaluate
 from dgp_ppl.inference.runs._lines import INDEPENDENCE, Line, checked
+from dgp_ppl.inference.samplers._chains import draws_of
 from dgp_ppl.inference.svi._ending import loss_lines
 from dgp_ppl.likelihoods._survival import density_test
 from dgp_ppl.prediction import Prediction, predict
@@ -63,7 +65,7 @@ def check_fit(
     guide: Model | None,
     *args: Any,
     test: tuple[Prediction, ArrayLike] | None = None,
-    posterior_samples: Mapping[str, ArrayLike] | Chains | None = None,
+    posterior_samples: Mapping[str, ArrayLike] | Chains | MCMC | None = None,
     num_weights: int = 0,
     num_particles: int = 0,
     **kwargs: Any,
@@ -103,6 +105,7 @@ def check_fit(
         ValueError: if y is not given by position; and as `predict`.
     """
     check_key("check_fit", key)
+    posterior_samples = draws_of("check_fit", posterior_samples, guide)
     is_pair = isinstance(test, tuple | list) and len(test) == 2
     if test is not None and not (is_pair and isinstance(test[0], Prediction)):
         raise TypeError(

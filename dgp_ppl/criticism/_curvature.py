@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -31,7 +32,10 @@ def curvature_lines(
     Its inverse has the variances that q leaves out where something that q takes for independent is
     not: an intercept and a function, or two functions that add up.
     """
+    unknown = partial(Line, "sd of other sites", verdict="look", advice="compare with NUTS")
     if type(guide) is not MeanField or guide.row_sites:
+        if guide.other_sites:
+            yield unknown(value=f"not checked under {type(guide).__name__}")
         return
     with alone(), handlers.substitute(data=params):
         try:
@@ -40,9 +44,11 @@ def curvature_lines(
             return
     sizes = {n: guide.layers[n].shape for n in layers} | others
     total = sum(int(np.prod(s)) for s in sizes.values())
-    if (len(layers) < 2 and not others) or total > _MOST_VALUES:
+    if len(layers) < 2 and not others:
         return
-    if total * len(call.inputs) > _MOST_WORK:
+    if total > _MOST_VALUES or total * len(call.inputs) > _MOST_WORK:
+        if others:
+            yield unknown(value=f"not checked: {total} values by {len(call.inputs)} rows")
         return
     sites = {n: jnp.zeros(layer.shape) for n, layer in guide.layers.items()}
     sites |= {n: jnp.zeros(shape) for n, shape in others.items()}

@@ -26,15 +26,17 @@ def loss_lines(losses: np.ndarray, num_data: int, restart_bounds: Any = None) ->
         noise = 1.4826 * np.median(np.abs(np.diff(per_row[len(per_row) // 2 :]))) / np.sqrt(2)
         means, error = per_row.reshape(_BLOCKS, width).mean(axis=1), noise / np.sqrt(width)
         first, before, end = means[0], means[15:20].mean(), means[-5:].mean()
-        if first - end <= max(3 * error, CHECKS["loss still falls"][0]):
+        jump = float((means - np.minimum.accumulate(means)).max())
+        jumps = checked("loss jumps", jump - 5 * error, f"up by {jump:.2g} nats per row")
+        is_still = first - end <= max(3 * error, CHECKS["loss still falls"][0])
+        if is_still and jumps.verdict == "good":
             yield checked("loss moved", 1, f"{first - end:.2g} nats per row")
         # After a third of the steps, half of the rates of the cosine decay are spent. If the loss
         # falls as 1 / t, twice the steps gain half of what the second half gained.
         gain = (before - end) / 2
         text = f"{gain:.2g} nats per row by twice the steps"
         yield checked("loss still falls", gain, text, sure=gain > 2 * error)
-        jump = float((means - np.minimum.accumulate(means)).max())
-        yield checked("loss jumps", jump - 5 * error, f"up by {jump:.2g} nats per row")
+        yield jumps
     bounds = np.sort(restart_bounds if restart_bounds is not None else [])
     if len(bounds) > 1:
         lead = float(bounds[-1] - bounds[-2]) / num_data
