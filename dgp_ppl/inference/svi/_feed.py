@@ -16,6 +16,7 @@ from dgp_ppl._typing import PRNGKey
 from dgp_ppl.datasets.rows import Rows
 from dgp_ppl.datasets.rows._blocks import Block, Blocks
 from dgp_ppl.datasets.rows._order import generator, seed_of
+from dgp_ppl.datasets.rows._readers import CellCheck
 from dgp_ppl.inference.programs._data import RowCheck
 
 Position = tuple[tuple[int, ...], int]
@@ -62,7 +63,7 @@ def source_of(caller: str, call: Call) -> tuple[Rows, int] | None:
             f"{caller}: batch_size is {size}, wanted fewer than the {len(rows)} rows; for all rows "
             "together pass arrays: *rows.take(range(len(rows)))"
         )
-    return rows, int(size)
+    return rows.map(CellCheck(caller, complete=False)), int(size)
 
 
 class Feed:

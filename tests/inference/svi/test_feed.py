@@ -107,6 +107,11 @@ def test_rows_that_cannot_be_observed_are_named():
     with pytest.raises(dgp.DataError, match=r"argument 'y'.* is NaN in 1 of 200 rows \[(77|301)\]"):
         streamed(100, rows, batch_size=20)
 
+    for bad in (np.nan, 1e39):
+        x = np.where(np.arange(N)[:, None] == 77, bad, X.astype(float))
+        with pytest.raises(dgp.DataError, match=r"^fit: column 0 of x: .* in row 77"):
+            streamed(100, dgp.Rows.from_arrays(x, Y), batch_size=20)
+
     classes = np.where(np.arange(N) == 450, 3, np.arange(N) % 3)
     with pytest.raises(dgp.DataError, match=r"support of Categorical.* rows \[450\], first 3, wan"):
         dgp.fit(
