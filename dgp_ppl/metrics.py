@@ -2,7 +2,8 @@
 
 All functions compute in float64. N is the number of test points, and S the number of mixture
 components or draws. Shapes must be exactly as documented, because [N] and [N, 1] would broadcast to
-[N, N]: every function raises a `ValueError` for other shapes and for empty arrays. NaN gives NaN.
+[N, N]: every function raises a `ValueError` for other shapes and for empty arrays. NaN gives NaN,
+and a warning.
 ::
 
     metrics.rmse(y_test, p.mean)
@@ -16,11 +17,13 @@ For classes, take the metrics of scikit-learn::
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import erf
 
-from dgp_ppl._checks import as_array
+from dgp_ppl._checks import as_array, bad_rows
 
 __all__ = ["crps_gaussian_mixture", "crps_samples", "interval_coverage", "mean_log_density", "rmse"]
 
@@ -164,4 +167,7 @@ def _array(name: str, value: ArrayLike, *shape: str | int) -> np.ndarray:
     if array.ndim != len(shape) or not all(a == b if isinstance(b, int) else a for a, b in pairs):
         wanted = ", ".join(map(str, shape))
         raise ValueError(f"{name}: got shape {array.shape}, wanted [{wanted}], of length 1 or more")
+    if (bad := np.isnan(array)).any():
+        what = f"metrics: {name} is NaN in {bad_rows(bad)}, and so is the result"
+        warnings.warn(what, stacklevel=3)
     return array

@@ -27,7 +27,8 @@ def integrated(y, means, sds):
 
 def test_errors_log_densities_and_coverage():
     assert metrics.rmse([1.0, 2.0], [1.0, 4.0]) == pytest.approx(np.sqrt(2))
-    assert np.isnan(metrics.rmse([np.nan], [1.0]))
+    with pytest.warns(UserWarning, match=r"metrics: y is NaN in 1 of 1 rows \[0\]"):
+        assert np.isnan(metrics.rmse([np.nan], [1.0]))
     assert metrics.mean_log_density([-1.0, -2.0, -6.0]) == -3.0
     assert metrics.mean_log_density([-1.0, -np.inf]) == -np.inf
     ends = [0.0, 0.0, 0.0, 3.5], [1.0, 1.0, 1.0, 4.0]
@@ -35,7 +36,8 @@ def test_errors_log_densities_and_coverage():
     y = np.random.default_rng(0).normal(size=20_000)
     half = np.full(20_000, stats.norm.ppf(0.95))
     assert metrics.interval_coverage(y, -half, half) == pytest.approx(0.9, abs=0.01)
-    assert np.isnan(metrics.interval_coverage([0.0, np.nan], [0.0, 0.0], [1.0, 1.0]))
+    with pytest.warns(UserWarning, match="and so is the result"):
+        assert np.isnan(metrics.interval_coverage([0.0, np.nan], [0.0, 0.0], [1.0, 1.0]))
 
 
 def test_crps_of_a_mixture_is_the_integral_that_defines_it(monkeypatch):
