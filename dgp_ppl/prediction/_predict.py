@@ -19,7 +19,9 @@ from dgp_ppl._checks import (
     check_key,
     check_kind,
     checked_call,
-)  # fmt: skip
+    is_traced,
+    warn_if_blurred,
+)
 from dgp_ppl._partition import Call, Partition
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference import Chains
@@ -119,6 +121,8 @@ def predict(
     check_kind("predict", "site", site, str, "the name of an observed site")
     if standardizer is not None:
         check_kind("predict", "standardizer", standardizer, Standardizer, "a Standardizer")
+    elif not is_traced(x):
+        warn_if_blurred("predict", x, stacklevel=2)
     inputs = jnp.asarray(x, float) if standardizer is None else standardizer.inputs(x)
     if inputs.ndim < 2 or not len(inputs):
         raise ValueError(f"predict: x has shape {inputs.shape}, wanted [N, D] with N >= 1")
