@@ -141,6 +141,7 @@ def as_array(caller: str, name: str, value: Any) -> Any:
     columns = getattr(value, "column_names", getattr(value, "columns", None))
     if columns is not None and _is_data(value):
         frame = name.split()[-1].strip("'") + ".to_pandas()" * hasattr(value, "column_names")
+        frame += ".collect()" * hasattr(value, "collect")  # polars' lazy frame
         raise TypeError(
             f"{caller}: {name} is {_brief(value)}, whose columns would be taken by their order, "
             f"not by name, wanted an array: {frame}[{short_list(columns)}].to_numpy()"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dgp_ppl._checks import check_kind
 from dgp_ppl._errors import DataError
 from dgp_ppl.datasets._arrow import ArrowFrame
 from dgp_ppl.datasets._dataset import Dataset, check_size
@@ -102,6 +103,8 @@ def open_source(
     Return a `RowSource` for folders and `Rows`; a `TableSource` for tables, if not `strict`: .csv
     and .parquet files, and frames; else a `Dataset`.
     """
+    for name, names in {"drop": drop, "categorical": categorical}.items():
+        check_kind("compare", name, names, Iterable, "names of columns")
     drop, categorical = ([o] if isinstance(o, str) else list(o) for o in (drop, categorical))
     if isinstance(data, str | os.PathLike) and is_folder(os.fspath(data)):
         refuse_split_key(named(data), split_key)

@@ -141,6 +141,7 @@ class CensoredNormal(dist.Distribution):
 
 def as_flags(name: str, value: ArrayLike, distribution: Any) -> Array:
     """Return flags as booleans; raise if one is neither True, False, 1 nor 0. NaN would be True."""
+    value = value if is_traced(value) else as_array("censored", name, value)
     shape, batch = np.shape(value), distribution.batch_shape
     ends = zip(shape[::-1], batch[::-1], strict=False)
     if not all(1 in pair or len({*pair}) == 1 for pair in ends):
@@ -148,7 +149,6 @@ def as_flags(name: str, value: ArrayLike, distribution: Any) -> Array:
             f"censored: {name} has shape {shape} and the distribution batch shape {batch}, wanted "
             "a flag for each row"
         )
-    known = is_traced(value) or np.isin(as_array("censored", name, value), (0, 1)).all()
-    if not known:
+    if not (is_traced(value) or np.isin(value, (0, 1)).all()):
         raise ValueError(f"censored: {name} is {one_line(value)}, wanted True or False, or 1 or 0")
     return jnp.asarray(value, bool)

@@ -111,6 +111,8 @@ def layer_functions(
     refuse_tracing("layer_functions", key, params, x, args, kwargs)
     check_key("layer_functions", key)
     check_count("layer_functions", "num_draws", num_draws)
+    if "num_samples" in kwargs:
+        raise TypeError("layer_functions: num_samples is given, wanted num_draws")
     check_kind("layer_functions", "at", at, Mapping | None, "a dict of inputs by layer")
     p = predict(
         key, model, guide, params, x, *args, num_samples=num_draws,

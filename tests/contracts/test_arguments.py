@@ -21,8 +21,9 @@ from support.helpers import KEY
 
 import dgp_ppl as dgp
 from dgp_ppl import datasets, initialize, kernels, means, models
-from dgp_ppl.inference import minimize
+from dgp_ppl.inference import default_optimizer, minimize
 from dgp_ppl.inference.programs._data import check_data
+from dgp_ppl.likelihoods import RightCensored
 from dgp_ppl.models import svgp
 from dgp_ppl.prediction import layer_functions
 
@@ -162,6 +163,11 @@ def bad_arguments():
         ("deep_gp: skip is 3, wanted True or False", lambda: deep_gp(X, z=(Z, Z), skip=3)),
         ("fit: keep_best is 3, wanted True or False", lambda: fit_to(keep_best=3)),
         ("predict: site is 3, wanted the name", lambda: predict(site=3)),
+        ("slow is nan, wanted a frozenset", lambda: default_optimizer(0.1, 9, np.nan).init({})),
+        ("censored: censored holds obj.* wanted num", lambda: RightCensored(dist.Normal(0, 1), np)),
+        ("compare: categorical is .*, wanted names", lambda: dgp.compare("step", categorical=np)),
+        ("layer_functions: num_samples is given, wanted num_draws",
+         lambda: dgp.layer_functions(KEY, svgp, None, {}, X, num_samples=2, z=Z)),
         ("correct_noise is 3, wanted True", lambda: dgp.SGHMC(svgp, correct_noise=THREE)),
         ("coupled is 3, wanted True or False", lambda: dgp.MeanField(svgp, coupled=THREE)),
         ("steps is a ndarray, wanted an integer", lambda: fit_to(steps=np.ones((2, 2)))),

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array
 
-from dgp_ppl._checks import check_count, check_positive
+from dgp_ppl._checks import check_count, check_kind, check_positive
 from dgp_ppl._errors import one_line
 from dgp_ppl._typing import Params
 from dgp_ppl.inference.programs._natural import gaussian_pairs, natural_gradient
@@ -120,6 +120,8 @@ def default_optimizer(
     Returns:
         An optax optimiser of a dict of params.
     """
+    for name, given in {"slow": slow, "rows": rows, "natural": natural or slow}.items():
+        check_kind("default_optimizer", name, given, frozenset, "a frozenset of names")
     last = 0.0 if hold else 0.03
     schedule = partial(cosine_schedule, steps=steps, hold=hold, last=last)
 
