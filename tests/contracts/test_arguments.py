@@ -360,6 +360,8 @@ def test_inputs_that_float32_cannot_tell_apart():
         texts = [str(w.message) for w in found]
         assert len(texts) == blurred
         assert all("column 0 of x" in t and "subtract a constant" in t for t in texts)
+    with pytest.warns(UserWarning, match="^predict: column 0 of x has mean"):
+        dgp.predict(KEY, svgp, SHALLOW, shallow(4), minutes[:20, None], z=Z)
 
 
 DATA = {"x", "y"}  # arguments that a function may share with the model
