@@ -19,6 +19,7 @@ from dgp_ppl.linalg._triangular import cholesky, triangular_inverse
 
 _LEAST = 0.1  # a covariance grows at most tenfold in a step
 _FAR = 3.0  # prior standard deviations that a bounded step moves a mean at most
+_COLUMNS = 8  # of a shared covariance, of which more would slow all of them down
 
 
 def gaussian_pairs(params: Params) -> dict[str, str]:
@@ -58,8 +59,8 @@ def natural_gradient(
             move, moves[factor] = _moves(*given, size)
             if bounded and params[factor].ndim > 1:  # not of NumPyro's guide
                 # A mean whose curvature is c times that of the shared covariance is stable if
-                # size * c < 2, and c is at most the number of columns.
-                columns = move.shape[1] if params[factor].ndim == 2 else 1
+                # size * c < 2, and c is at most the number of columns: seldom more than ten.
+                columns = min(move.shape[1], _COLUMNS) if params[factor].ndim == 2 else 1
                 move = move * jnp.minimum(1, 1.5 / (columns * size))
                 move = move * jnp.minimum(1, _FAR / jnp.maximum(jnp.abs(move).max(), _FAR))
             moves[loc] = move

@@ -123,6 +123,18 @@ def test_means_of_a_shared_covariance_converge_at_unequal_curvatures():
     np.testing.assert_allclose(params["l1.v.loc"][0], curvatures / (1 + curvatures), rtol=1e-3)
 
 
+def test_hundreds_of_outputs_share_a_covariance():
+    y = jnp.outer(Y, random.normal(KEY, (200,)))
+    params = {"l1.z": Z, "l1.variance": 1.0, "l1.lengthscale": jnp.ones(2), "noise": 0.1}
+    model = dgp.freeze(models.svgp, params)
+    guide = dgp.MeanField(model, covariance="shared")
+    fits = [
+        dgp.fit(KEY, model, guide, X, y, steps=steps, progress=False, z=Z, out=200)
+        for steps in (60, 120)
+    ]
+    np.testing.assert_allclose(*(fit.losses[-1] for fit in fits), rtol=1e-4)
+
+
 def test_noise_moves_numpyros_guide_by_few_standard_deviations():
     params = {"auto_loc": jnp.zeros(5), "auto_scale_tril": jnp.zeros(15)}
     grads = jax.tree.map(lambda a: 1e6 * random.normal(KEY, a.shape), params)
