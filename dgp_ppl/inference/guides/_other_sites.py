@@ -207,7 +207,10 @@ class OtherSites:
         if self._globals or self._locals:
             part.prefix = f"{part.prefix}_{group[0]}"  # the sites of two joint guides
         kinds = AutoMultivariateNormal | AutoLowRankMultivariateNormal
-        if isinstance(part, kinds) and not any(sites[n]["cond_indep_stack"] for n in group):
+        # A site without a prior to draw from, or in a plate, wants the model itself.
+        special = any(isinstance(s["fn"], dist.ImproperUniform) for s in sites.values())
+        special = special or any(sites[n]["cond_indep_stack"] for n in group)
+        if isinstance(part, kinds) and not special:
             # These want shapes and supports. The model would run operation by operation.
             priors = _priors(self._model, group, call)
             part.model = lambda *args, **kwargs: [numpyro.sample(n, priors[n]) for n in group]

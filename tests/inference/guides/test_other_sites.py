@@ -67,6 +67,16 @@ def test_a_joint_guide_runs_the_model_in_programs_alone():
     np.testing.assert_allclose([values["a"], values["b"]], [np.exp(0.4), -0.3], atol=1e-4)
 
 
+def test_a_joint_guide_of_a_site_without_a_prior():
+    def model(x, y=None):
+        numpyro.sample("a", dist.ImproperUniform(dist.constraints.positive, (), ()))
+        plain(x, y)
+
+    guide = dgp.MeanField(model, rest=AutoMultivariateNormal)
+    guide.setup(X, Y)
+    assert guide.other_sites.order == ["a", "l1.v"]
+
+
 @pytest.mark.slow
 def test_a_joint_guide_pays_its_kl():
     bases = dgp.MeanField(idle, rest=AutoMultivariateNormal), dgp.MeanField(plain)
