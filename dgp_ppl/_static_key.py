@@ -24,6 +24,7 @@ _FOUND = (
 )  # fmt: skip
 _CONTAINERS = list | tuple | dict | set | deque
 _LIBRARIES = ("builtins", "dgp_ppl", "equinox", "jax", "jaxlib", "numpy", "numpyro", "optax")
+_MOST = 100  # functions and objects that are looked into
 _DIGESTS: ContextVar[dict[int, tuple[np.ndarray, bytes]]] = ContextVar("digests")
 
 
@@ -35,9 +36,9 @@ def static_key(value: Any, seen: dict[Any, int] | None = None) -> Hashable:
     program. NumPy's arrays, containers and data frames are equal by value, and samplers by their
     settings. Other objects are equal to themselves only, and as long as their attributes, the
     attributes of their class and, of objects that are called, its methods are the same. What
-    changes inside of modules, functions and objects of installed packages is not seen. `seen` has
-    the functions, modules and objects whose keys come before this one, as each has its key once:
-    helpers that many functions call, and functions that call themselves.
+    changes inside of installed packages, of functions in attributes, of objects with a hash of
+    their own, or behind the first hundred objects is not seen. `seen` has what has its key already,
+    as each has it once: helpers that many functions call, and functions that call themselves.
     """
     seen = {} if seen is None else seen
     if isinstance(value, _CONTAINERS):
@@ -59,8 +60,9 @@ def static_key(value: Any, seen: dict[Any, int] | None = None) -> Hashable:
     if isinstance(value, type):
         held = _class_attributes(value)
     elif _is_plain(value):
-        if (place := seen.setdefault(SameObject(value), len(seen))) < len(seen) - 1:
-            return own, place
+        if (same := SameObject(value)) in seen:
+            return own, seen[same]
+        seen[same] = len(seen)
         slots, methods = _own_parts(type(value))
         held = _class_attributes(type(value)) | getattr(value, "__dict__", {})
         held |= {n: getattr(value, n) for n in slots if hasattr(value, n)}
@@ -85,8 +87,9 @@ def _is_own(module: str) -> bool:
 def _held_key(value: Any, seen: dict[Any, int]) -> Hashable:
     if isinstance(value, _CONTAINERS):
         return _container_key(value, functools.partial(_held_key, seen=seen))
-    is_own = _is_plain(value) and not isinstance(value, type) and _is_own(type(value).__module__)
-    return static_key(value, seen) if is_own else _own_key(value)
+    is_own = _is_own(type(value).__module__) or isinstance(value, types.SimpleNamespace)
+    is_followed = is_own and _is_plain(value) and not isinstance(value, type)
+    return static_key(value, seen) if is_followed and len(seen) < _MOST else _own_key(value)
 
 
 @contextlib.contextmanager
@@ -151,10 +154,10 @@ def _function_key(function: types.FunctionType, seen: dict[Any, int]) -> Hashabl
 
     def key(value: Any) -> Hashable:
         if isinstance(value, types.ModuleType):
-            known = value in seen or not _is_own(value.__name__)
-            seen.setdefault(value, len(seen))
-            read = () if known else sorted(names & vars(value).keys())
-            return value, tuple((n, key(vars(value)[n])) for n in read)
+            read = names & vars(value).keys() if _is_own(value.__name__) else ()
+            new = sorted(n for n in read if (value, n) not in seen)
+            seen.update({(value, n): len(seen) for n in new})
+            return value, tuple((n, key(vars(value)[n])) for n in new)
         # Functions of packages do not change, and name others without end.
         is_foreign = getattr(value, "__module__", None) != function.__module__
         if isinstance(value, types.FunctionType) and is_foreign and not _is_own(value.__module__):

@@ -243,24 +243,38 @@ def test_globals_and_attributes_that_change(monkeypatch):
     settings.sd = 0.1
     exec("sd = 0.1\ndef read():\n    return sd", helpers.__dict__)
     read, deep = helpers.read, Noisy([Noisy(0.1)])
-    deep.itself = deep
+    deep.itself, inner = deep, types.SimpleNamespace(of=types.SimpleNamespace(sd=0.1))
+    settings.width = 0.1
+    width = lambda: settings.width  # noqa: E731
+    both = lambda: settings.sd * width()  # noqa: E731
     noisy, of_settings = Noisy(0.1), lambda: settings.sd
     weights, of_a_class = np.ones(2), lambda: Noisy.depth
     names, last, table, sds = {"a"}, deque([1]), pd.DataFrame({"a": [1.0]}), [0.1]
     functions = (
         of_settings, own_model, noisy.model, lambda: weights, of_a_class, Noisy(1).model, Called(),
         slots := Slots(), lambda: names, lambda: last, lambda: table, Noisy(sds).model,
-        lambda: read(), deep.model,
+        lambda: read(), deep.model, lambda: inner,
     )  # fmt: skip
     before = [static_key(f) for f in functions]
     monkeypatch.setitem(globals(), "SD", 0.2)
     monkeypatch.setattr(Noisy, "depth", 2)
     noisy.sd = settings.sd = weights[0] = slots.sd = table.loc[0, "a"] = last[0] = sds[0] = 0.2
-    helpers.sd = deep.sd[0].sd = 0.2
+    helpers.sd = deep.sd[0].sd = inner.of.sd = 0.2
     names.add("b")
     after = [static_key(f) for f in functions]
-    assert [a == b for a, b in zip(before, after, strict=True)] == [False] * 14
+    assert [a == b for a, b in zip(before, after, strict=True)] == [False] * 15
     assert after == [static_key(f) for f in functions]
+    before, settings.width = static_key(both), 0.2
+    assert static_key(both) != before
+
+
+def test_the_key_of_objects_that_hold_objects_without_end():
+    root, last = Noisy(0.1), None
+    root.itself = root
+    for _ in range(5000):
+        last = Noisy(last)
+    for model in (root.model, last.model, lambda: root):
+        assert static_key(model) == static_key(model)
 
 
 @pytest.mark.slow
