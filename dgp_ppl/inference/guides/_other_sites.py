@@ -207,9 +207,12 @@ class OtherSites:
         if self._globals or self._locals:
             part.prefix = f"{part.prefix}_{group[0]}"  # the sites of two joint guides
         kinds = AutoMultivariateNormal | AutoLowRankMultivariateNormal
-        # A site without a prior to draw from, or in a plate, wants the model itself.
+        # A site without a prior to draw from, in a plate, or of a class that JAX may not carry
+        # out of a program, wants the model itself.
         special = any(isinstance(s["fn"], dist.ImproperUniform) for s in sites.values())
-        special = special or any(sites[n]["cond_indep_stack"] for n in group)
+        special = special or any(
+            sites[n]["cond_indep_stack"] or not _is_numpyros(sites[n]["fn"]) for n in group
+        )
         if isinstance(part, kinds) and not special:
             # These want shapes and supports. The model would run operation by operation.
             priors = _priors(self._model, group, call)
@@ -217,6 +220,11 @@ class OtherSites:
         with jax.ensure_compile_time_eval(), alone(), handlers.seed(rng_seed=0):
             part(*call.args, **call.kwargs)
         return {group[0]: part}
+
+
+def _is_numpyros(prior: Any) -> bool:
+    own = type(prior).__module__.startswith("numpyro.")
+    return own and (not hasattr(prior, "base_dist") or _is_numpyros(prior.base_dist))
 
 
 def _priors(model: Model, names: list[str], call: Call) -> dict[str, Any]:

@@ -67,9 +67,23 @@ def test_a_joint_guide_runs_the_model_in_programs_alone():
     np.testing.assert_allclose([values["a"], values["b"]], [np.exp(0.4), -0.3], atol=1e-4)
 
 
-def test_a_joint_guide_of_a_site_without_a_prior():
+class OfAUser(dist.Exponential):
+    """A distribution whose attribute is lost in `jax.jit`."""
+
+    def __init__(self, rate):
+        self.own = rate
+        super().__init__(rate)
+
+    def log_prob(self, value):
+        return jnp.log(self.own) - self.own * value
+
+
+@pytest.mark.parametrize(
+    "prior", [dist.ImproperUniform(dist.constraints.positive, (), ()), OfAUser(2.0)]
+)
+def test_a_joint_guide_of_a_special_prior(prior):
     def model(x, y=None):
-        numpyro.sample("a", dist.ImproperUniform(dist.constraints.positive, (), ()))
+        numpyro.sample("a", prior)
         plain(x, y)
 
     guide = dgp.MeanField(model, rest=AutoMultivariateNormal)
