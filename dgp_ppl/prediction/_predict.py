@@ -34,6 +34,7 @@ from dgp_ppl.prediction._passes import ForwardPass
 from dgp_ppl.prediction._prediction import Prediction
 from dgp_ppl.standardize import Standardizer
 
+_FAR = 1e3  # inputs below may be close to each other, as of an optimiser
 _MAX_ROWS = 100_000  # rows times passes in memory at once
 _MANY = 1024  # rows, which run in small blocks; more run in blocks of so many
 
@@ -121,7 +122,7 @@ def predict(
     check_kind("predict", "site", site, str, "the name of an observed site")
     if standardizer is not None:
         check_kind("predict", "standardizer", standardizer, Standardizer, "a Standardizer")
-    elif not is_traced(x):
+    elif not is_traced(x) and np.abs(x).max(initial=0) > _FAR:
         warn_if_blurred("predict", x, stacklevel=2)
     inputs = jnp.asarray(x, float) if standardizer is None else standardizer.inputs(x)
     if inputs.ndim < 2 or not len(inputs):
