@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import dis
 import functools
 import hashlib
+import os
 import pickle
 import sys
 import types
@@ -22,6 +24,7 @@ from numpyro.primitives import Messenger
 _FOUND = (
     "potential", "_potential_fn_gen", "_postprocess_fn", "_inv_transforms", "_dynamic_support",
 )  # fmt: skip
+_NAMESPACES = types.SimpleNamespace | argparse.Namespace
 _CONTAINERS = list | tuple | dict | set | deque
 _LIBRARIES = ("builtins", "dgp_ppl", "equinox", "jax", "jaxlib", "numpy", "numpyro", "optax")
 _MOST = 100  # functions and objects that are looked into
@@ -40,7 +43,11 @@ def static_key(value: Any, seen: dict[Any, int] | None = None) -> Hashable:
     their own, or behind the first hundred objects is not seen. `seen` has what has its key already,
     as each has it once: helpers that many functions call, and functions that call themselves.
     """
-    seen = {} if seen is None else seen
+    if seen is None:
+        try:
+            return static_key(value, {})
+        except RecursionError:  # what holds itself, or a long chain: equal to itself only
+            return SameObject(value)
     if isinstance(value, _CONTAINERS):
         return _container_key(value, functools.partial(static_key, seen=seen))
     if isinstance(value, functools.partial):
@@ -81,13 +88,14 @@ def _is_own(module: str) -> bool:
     """Return whether a module of this name is the user's, and of no installed package."""
     root = module.partition(".")[0]
     path = getattr(sys.modules.get(root), "__file__", None) or ""
-    return root not in (*_LIBRARIES, *sys.stdlib_module_names) and "-packages" not in path
+    is_library = root in (*_LIBRARIES, *sys.stdlib_module_names)
+    return not (is_library or {"site-packages", "dist-packages"} & {*path.split(os.sep)})
 
 
 def _held_key(value: Any, seen: dict[Any, int]) -> Hashable:
     if isinstance(value, _CONTAINERS):
         return _container_key(value, functools.partial(_held_key, seen=seen))
-    is_own = _is_own(type(value).__module__) or isinstance(value, types.SimpleNamespace)
+    is_own = _is_own(type(value).__module__) or isinstance(value, _NAMESPACES)
     is_followed = is_own and _is_plain(value) and not isinstance(value, type)
     return static_key(value, seen) if is_followed and len(seen) < _MOST else _own_key(value)
 
@@ -119,10 +127,11 @@ def _own_parts(cls: type) -> tuple[list[str], list[types.FunctionType]]:
 
 
 def _container_key(value: Any, key: Callable[[Any], Hashable]) -> Hashable:
+    own = tuple((n, key(a)) for n, a in list(getattr(value, "__dict__", {}).items()))
     if isinstance(value, dict):
-        return type(value), tuple((n, key(a)) for n, a in value.items())
+        return type(value), own, tuple((n, key(a)) for n, a in list(value.items()))
     keys = [key(a) for a in value]
-    return type(value), frozenset(keys) if isinstance(value, set) else tuple(keys)
+    return type(value), own, frozenset(keys) if isinstance(value, set) else tuple(keys)
 
 
 def _own_key(value: Any) -> Hashable:
@@ -131,14 +140,16 @@ def _own_key(value: Any) -> Hashable:
     if hasattr(type(value), "to_numpy"):  # a frame or a series, whose values can change in place
         with contextlib.suppress(Exception):  # of a column of objects
             return type(value), hashlib.sha256(pickle.dumps(value)).digest()
+    if isinstance(value, np.ndarray) and value.dtype.hasobject:
+        return type(value), value.dtype, _own_key(value.tolist())
     if isinstance(value, np.ndarray):  # it can change in place
         digests = _DIGESTS.get({})
         if id(value) not in digests:
-            plain = type(value) is np.ndarray and value.nbytes and not value.dtype.hasobject
+            plain = type(value) is np.ndarray and value.nbytes
             flat = np.ascontiguousarray(value).reshape(-1) if plain else value
             raw: Any = flat.view(np.uint8) if plain else value.tobytes()
             digests[id(value)] = value, hashlib.sha256(raw).digest()
-        return np.ndarray, value.dtype, value.shape, digests[id(value)][1]
+        return type(value), value.dtype, value.shape, digests[id(value)][1]
     try:
         hash(value)
     except TypeError:
@@ -150,7 +161,7 @@ def _function_key(function: types.FunctionType, seen: dict[Any, int]) -> Hashabl
     if function in seen:
         return types.FunctionType, seen[function]
     seen[function] = len(seen)
-    globals_, names = _names(function.__code__)
+    globals_, imported, names = _names(function.__code__)
 
     def key(value: Any) -> Hashable:
         if isinstance(value, types.ModuleType):
@@ -160,13 +171,16 @@ def _function_key(function: types.FunctionType, seen: dict[Any, int]) -> Hashabl
             return value, tuple((n, key(vars(value)[n])) for n in new)
         # Functions of packages do not change, and name others without end.
         is_foreign = getattr(value, "__module__", None) != function.__module__
-        if isinstance(value, types.FunctionType) and is_foreign and not _is_own(value.__module__):
+        of_package = is_foreign and not _is_own(str(getattr(value, "__module__", "")))
+        if isinstance(value, types.FunctionType) and of_package:
             return value
         return static_key(value, seen)
 
     named = tuple((n, key(function.__globals__.get(n))) for n in sorted(globals_))
+    named += tuple((n, key(sys.modules.get(n))) for n in sorted(imported))
     held = [key(_content(cell)) for cell in function.__closure__ or ()]
-    defaults = static_key([function.__defaults__, function.__kwdefaults__], seen)
+    own = function.__defaults__, function.__kwdefaults__, vars(function)
+    defaults = static_key(own, seen)
     return function.__module__, function.__qualname__, function.__code__, (*held, defaults), named
 
 
@@ -178,12 +192,16 @@ def _content(cell: types.CellType) -> Any:
 
 
 @functools.lru_cache(maxsize=1024)
-def _names(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the names of globals that a function's code reads, also within, and all its names."""
-    own = [i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")]
+def _names(code: types.CodeType) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
+    """Return names of globals that a function's code reads, modules it imports, and all names.
+
+    Those of functions within it are among them.
+    """
+    of = lambda *ops: [i.argval for i in dis.get_instructions(code) if i.opname in ops]  # noqa: E731
+    own = of("LOAD_GLOBAL", "LOAD_NAME"), of("IMPORT_NAME"), code.co_names
     inner = [_names(c) for c in code.co_consts if isinstance(c, types.CodeType)]
-    read, every = zip((own, code.co_names), *inner, strict=True)
-    return frozenset().union(*read), frozenset().union(*every)
+    read, imported, every = (frozenset().union(*each) for each in zip(own, *inner, strict=True))
+    return read, imported, every
 
 
 def shared(make: Any, *args: Any) -> Any:

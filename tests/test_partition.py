@@ -244,7 +244,14 @@ def test_globals_and_attributes_that_change(monkeypatch):
     exec("sd = 0.1\ndef read():\n    return sd", helpers.__dict__)
     read, deep = helpers.read, Noisy([Noisy(0.1)])
     deep.itself, inner = deep, types.SimpleNamespace(of=types.SimpleNamespace(sd=0.1))
-    settings.width = 0.1
+    monkeypatch.setitem(sys.modules, "imported", imported := types.ModuleType("imported"))
+    imported.sd = settings.width = 0.1
+
+    def importing():
+        from imported import sd  # pyright: ignore[reportMissingImports]
+
+        return sd
+
     width = lambda: settings.width  # noqa: E731
     both = lambda: settings.sd * width()  # noqa: E731
     noisy, of_settings = Noisy(0.1), lambda: settings.sd
@@ -253,27 +260,29 @@ def test_globals_and_attributes_that_change(monkeypatch):
     functions = (
         of_settings, own_model, noisy.model, lambda: weights, of_a_class, Noisy(1).model, Called(),
         slots := Slots(), lambda: names, lambda: last, lambda: table, Noisy(sds).model,
-        lambda: read(), deep.model, lambda: inner,
+        lambda: read(), deep.model, lambda: inner, importing,
     )  # fmt: skip
     before = [static_key(f) for f in functions]
     monkeypatch.setitem(globals(), "SD", 0.2)
     monkeypatch.setattr(Noisy, "depth", 2)
     noisy.sd = settings.sd = weights[0] = slots.sd = table.loc[0, "a"] = last[0] = sds[0] = 0.2
-    helpers.sd = deep.sd[0].sd = inner.of.sd = 0.2
+    helpers.sd = deep.sd[0].sd = inner.of.sd = imported.sd = 0.2
     names.add("b")
     after = [static_key(f) for f in functions]
-    assert [a == b for a, b in zip(before, after, strict=True)] == [False] * 15
+    assert [a == b for a, b in zip(before, after, strict=True)] == [False] * 16
     assert after == [static_key(f) for f in functions]
     before, settings.width = static_key(both), 0.2
     assert static_key(both) != before
 
 
 def test_the_key_of_objects_that_hold_objects_without_end():
-    root, last = Noisy(0.1), None
-    root.itself = root
+    root, last, itself = Noisy(0.1), None, {}
+    itself["itself"] = itself
+    root.itself = itself["a"] = root
     for _ in range(5000):
-        last = Noisy(last)
-    for model in (root.model, last.model, lambda: root):
+        last = Noisy([{"a": last}])
+    exec("def of_no_module(): return 1", names := {})
+    for model in (root.model, last.model, lambda: root, lambda: itself, names["of_no_module"]):
         assert static_key(model) == static_key(model)
 
 
@@ -324,8 +333,26 @@ def test_values_that_are_equal_and_values_that_are_not():
         "partial": (functools.partial(own_model, z=1), functools.partial(new(own_model), z=1)),
         "a handler": (handlers.lift(own_model), handlers.lift(new(own_model))),
     }
+
+    class Settings(dict):
+        def __init__(self, sd):
+            self.sd = sd
+
+    def with_attribute(sd):
+        def itself():
+            return itself.sd
+
+        itself.sd = sd
+        return itself
+
     other = {
         "another type": (1, True),
+        "another attribute of a dict": (Settings(1), Settings(2)),
+        "another attribute of a function": (with_attribute(1), with_attribute(2)),
+        "another entry of objects": (
+            np.array(["a", 300.5], object),
+            np.array(["a", 301.5], object),
+        ),
         "another closure": (closed_over(1.0), closed_over(2.0)),
         "another default": (with_default(1), with_default(2)),
         "another array": (closed_over(array), closed_over(changed)),
