@@ -10,6 +10,7 @@ questions, and the median of those after the first fit. `--botorch` looks for th
 BoTorch's exact GP and logarithm of the expected improvement, from the same first runs. A run goes
 on where its file ends. Keep it on one core (`taskset -c 0`, and OPENBLAS_NUM_THREADS=1).
 """
+# pyright: reportMissingImports=false
 
 import argparse
 import json

@@ -175,8 +175,8 @@ def exact(
         if local:
             h, rough = jnp.concatenate([h, rows], axis=1), rough_kernel("g", dim)
             last = Sum(Columns(last, range(dim)), Columns(rough, range(dim, 2 * dim)))
-        is_free = noise is None or (isinstance(noise, Real) and noise == 0)
-        scale = 0.0 if is_free else noise_param("exact", noise)
+        noise = None if isinstance(noise, Real) and noise == 0 else noise
+        scale = 0.0 if noise is None else noise_param("exact", noise)
     least = max(LEAST_NOISE if priors else 0.0, default_jitter(h.dtype))
     least = least * jnp.mean(evaluated(last, h), where=kept)
     scale = jnp.sqrt(jnp.square(scale) + least)
