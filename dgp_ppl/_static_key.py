@@ -169,12 +169,11 @@ def _function_key(function: types.FunctionType, seen: dict[Any, int]) -> Hashabl
             new = sorted(n for n in read if (value, n) not in seen)
             seen.update({(value, n): len(seen) for n in new})
             return value, tuple((n, key(vars(value)[n])) for n in new)
+        if not isinstance(value, types.FunctionType):
+            return static_key(value, seen)
         # Functions of packages do not change, and name others without end.
-        is_foreign = getattr(value, "__module__", None) != function.__module__
-        of_package = is_foreign and not _is_own(str(getattr(value, "__module__", "")))
-        if isinstance(value, types.FunctionType) and of_package:
-            return value
-        return static_key(value, seen)
+        is_near = value.__module__ == function.__module__ or _is_own(str(value.__module__))
+        return static_key(value, seen) if is_near else value
 
     named = tuple((n, key(function.__globals__.get(n))) for n in sorted(globals_))
     named += tuple((n, key(sys.modules.get(n))) for n in sorted(imported))
