@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -42,14 +42,11 @@ def call_likelihood(likelihood: Likelihood, f: Array) -> tuple[dist.Distribution
         if "got invalid" in str(error):  # NumPyro's check of values that are known
             error = ValueError(f"observe: the likelihood's {error} Wanted, say, a positive scale")
         raise error from None
-    inner: Any = distribution
-    while hasattr(inner, "base_dist"):
-        inner = inner.base_dist
-    for name, limit in getattr(inner, "arg_constraints", {}).items():
-        if limit in _BOUNDED and getattr(inner, name, None) is f:
+    for name, limit, value in bounded_arguments(distribution):
+        if value is f:
             raise ValueError(
-                f"observe: {name} of {type(inner).__name__} is f, which is any number, wanted "
-                f"{limit}: apply a link, such as jax.nn.sigmoid, softmax or jnp.exp, or pass logits"
+                f"observe: {name} is f, which is any number, wanted {limit}: apply a link, such as "
+                "jax.nn.sigmoid, softmax or jnp.exp, or pass logits"
             )
     if getattr(jax.tree.map(lambda a: a, distribution), "support", ...) is None:
         raise TypeError(
@@ -59,6 +56,31 @@ def call_likelihood(likelihood: Likelihood, f: Array) -> tuple[dist.Distribution
     if not recorder.values:
         return distribution, likelihood
     return distribution, _WithSites(likelihood, recorder.values)
+
+
+def bounded_arguments(distribution: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield a description, the constraint and the value of each argument that has limits."""
+    while hasattr(distribution, "base_dist"):
+        distribution = distribution.base_dist
+    for name, limit in getattr(distribution, "arg_constraints", {}).items():
+        value = getattr(distribution, name, None)
+        if limit in _BOUNDED and value is not None:
+            yield f"{name} of {type(distribution).__name__}", limit, value
+
+
+def out_of_limits(likelihood: Likelihood, f: Array) -> dict[str, Array]:
+    """Return whether arguments with limits, by description, leave them 4 above or below 0.
+
+    A 0 is no fault: it is the exponential of a low f in float32.
+    """
+    given = likelihood(jnp.stack([jnp.full_like(f, a) for a in (-4.0, 4.0)]))
+    return {
+        f"{what} is out of its limits, {limit},": jnp.any(
+            ~(value >= 0) | ((limit is _LIMITS.unit_interval) & (value > 1))
+        )
+        for what, limit, value in bounded_arguments(given)
+        if limit is not _LIMITS.simplex
+    }
 
 
 def check_nodes(likelihood: Likelihood, f: Array, batch_shape: tuple[int, ...]) -> None:

@@ -33,6 +33,7 @@ from dgp_ppl.core._minibatch import padded, whole_plates
 from dgp_ppl.datasets import Rows
 from dgp_ppl.inference.programs._handlers import Sites, data_plates, refuse_obs_mask, survey
 from dgp_ppl.likelihoods import Observed
+from dgp_ppl.likelihoods._likelihood_sites import out_of_limits
 from dgp_ppl.likelihoods._observe import as_observed
 from dgp_ppl.likelihoods._survival import OF_NUMPYRO
 
@@ -100,14 +101,24 @@ def check_data(caller: str, model: Model, call: Call, *, fitted: bool = True) ->
         decided = _check_values(caller, what, fn, value, _numbers_of(call, value))
         if not decided and isinstance(fn, Observed):
             undecided[site["name"]] = what, _numbers_of(call, value)
-    if undecided:
-        _check_densities(caller, model, call, undecided)
+    if undecided or (fitted and _by_nodes(sites)):
+        _check_likelihoods(caller, model, call, undecided)
     return call, sites
 
 
-def _check_densities(caller: str, model: Model, call: Call, undecided: dict[str, Any]) -> None:
-    """Raise if a site, given with its description and rows, observes what no f can produce."""
-    for name, (bad, y) in _computed(_impossible, model, call, tuple(undecided)).items():
+def _check_likelihoods(caller: str, model: Model, call: Call, undecided: dict[str, Any]) -> None:
+    """Raise if an f makes a scale negative, or a site observes what no f can produce.
+
+    The `undecided` sites are given with their descriptions and rows.
+    """
+    impossible, limits = _computed(_judged, model, call, tuple(undecided))
+    for name, wrong in limits.items():
+        if found := [what for what, is_wrong in wrong.items() if is_wrong]:
+            raise ValueError(
+                f"{caller}: site {name!r}: {found[0]} at f = -4 or 4, and f is any number, wanted "
+                "a link of all of f, such as jnp.exp(f), jax.nn.softplus(f) or jax.nn.sigmoid(f)"
+            )
+    for name, (bad, y) in impossible.items():
         if bad.any():
             what, numbers = undecided[name]
             raise DataError(
@@ -117,10 +128,22 @@ def _check_densities(caller: str, model: Model, call: Call, undecided: dict[str,
             )
 
 
-def _impossible(trace: Sites, names: tuple[str, ...]) -> dict[str, Any]:
-    """Return which rows of these sites no f can produce, and the rows."""
+def _by_nodes(sites: Sites) -> dict[str, Observed]:
+    """Return the sites that call their likelihood at many f, for want of a closed form."""
+    found = {n: as_observed(s["fn"]) for n, s in _observed(sites).items()}
+    return {
+        n: fn
+        for n, fn in found.items()
+        if fn and fn.normal_scale is None and not fn.analytic and fn.marginals.mean.ndim == 2
+    }
+
+
+def _judged(trace: Sites, names: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return which rows of these sites no f can produce, the rows, and limits that f leaves."""
     found = {n: (trace[n]["fn"], trace[n]["value"]) for n in names}
-    return {n: (fn.is_impossible(y), y) for n, (fn, y) in found.items()}
+    nodes = _by_nodes(trace).items()
+    limits = {n: out_of_limits(fn.likelihood, fn.latent_mean) for n, fn in nodes}
+    return {n: (fn.is_impossible(y), y) for n, (fn, y) in found.items()}, limits
 
 
 def _values(trace: Sites, _: tuple[str, ...]) -> dict[str, Any]:

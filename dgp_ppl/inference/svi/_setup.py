@@ -38,6 +38,7 @@ from dgp_ppl.inference.programs._rows import split_padded
 from dgp_ppl.inference.svi._feed import at_step
 from dgp_ppl.inference.svi._loop import Failure, ManyFits, Outcome, TrainingLoop, training_loop
 from dgp_ppl.likelihoods import Observed
+from dgp_ppl.likelihoods._likelihood_sites import bounded_arguments
 from dgp_ppl.linalg._precision import warn_if_wide
 
 Start = Fitted | Params | None
@@ -262,14 +263,11 @@ def _first_non_finite(loop: TrainingLoop, failure: Failure) -> tuple[str, str]:
 
 def _out_of_range(fn: Any) -> str:
     """Return which argument of a distribution is out of its range, as a remark, or nothing."""
-    while hasattr(fn, "base_dist"):
+    while not isinstance(fn, Observed) and hasattr(fn, "base_dist"):
         fn = fn.base_dist
-    fn = fn.at_mean if isinstance(fn, Observed) else fn
-    for name, constraint in fn.arg_constraints.items():
-        value = getattr(fn, name, None)
-        ranges = constraints.positive, constraints.nonnegative, constraints.unit_interval
-        if value is not None and constraint in ranges and not np.all(constraint(value)):
-            return f" ({name} of {type(fn).__name__} is out of its range, {constraint})"
+    for what, limit, value in bounded_arguments(fn.at_mean if isinstance(fn, Observed) else fn):
+        if not np.all(limit(value)):
+            return f" ({what} is out of its range, {limit})"
     return ""
 
 
