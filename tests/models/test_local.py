@@ -8,6 +8,7 @@ import pytest
 from jax import random
 from numpyro import handlers
 from scipy import stats
+from support.exports import call
 from support.helpers import KEY, assert_mean, regression
 
 import dgp_ppl as dgp
@@ -201,6 +202,9 @@ def test_a_deep_gp_finds_what_inducing_inputs_smooth_away(tmp_path):
     dgp.save(tmp_path / "a.dgp", models.deep_gp, guide, fit, **kwargs)
     kept = dgp.load(tmp_path / "a.dgp").predict(KEY, new, num_samples=10)
     np.testing.assert_array_equal(kept.mean, p.mean)
+    dgp.export(tmp_path / "a.jaxprogram", p)  # with the rows that it needs
+    found = call(tmp_path / "a.jaxprogram", new.astype(np.float32))["mean"]
+    np.testing.assert_allclose(found, p.mean[: len(found)], atol=0.02)  # of other passes
 
 
 def test_tuning_makes_rows_likely_given_their_nearest():
@@ -247,9 +251,9 @@ def test_errors_name_what_is_wrong():
     with pytest.raises(ValueError, match="local: a mask is over y"):
         site["fn"].mask(Y > 0)
     params = {"f.v.loc": V, "f.v.scale_tril": jnp.eye(ROWS)[None], "g.df": 9.0}
-    call, loss = (KEY, model, dgp.MeanField(model), params, X, Y), dgp.ImportanceWeighted(2)
+    arguments, loss = (KEY, model, dgp.MeanField(model), params, X, Y), dgp.ImportanceWeighted(2)
     with pytest.raises(TypeError, match="wanted over='global'"):
-        dgp.evaluate(*call, near=NEAR, loss=loss)
+        dgp.evaluate(*arguments, near=NEAR, loss=loss)
     with pytest.raises(TypeError, match="kernel makes a NoneType"):
         dgp.local("g", NEAR, lambda name, dim: None)
     with pytest.raises(ValueError, match=r"local is given, with out=2 .* leave out the others"):

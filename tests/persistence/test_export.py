@@ -1,10 +1,8 @@
 """Exported programs: agreement with `predict`, and independence of this library."""
 
 import functools
-import json
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import jax
@@ -16,6 +14,7 @@ import numpyro.distributions as dist
 import pandas as pd
 import pytest
 from support import keepable
+from support.exports import call, read
 from support.fits import SHALLOW, X, Y, Z, shallow
 from support.helpers import KEY
 from support.pages import blocks
@@ -28,22 +27,6 @@ from dgp_ppl.models import svgp
 RAW, TARGET = np.asarray(X) * 3 + 20, np.asarray(Y) * 40 + 5
 SCALE = dgp.Standardizer.fit(RAW, TARGET)
 LEVELS = [0.05, 0.5, 0.95]
-
-
-def read(path):
-    """The first lines of the documentation."""
-    with zipfile.ZipFile(path) as file:
-        header = json.loads(file.read("dgp_ppl.json"))
-        program = jax.export.deserialize(bytearray(file.read("program")))
-    return header, program
-
-
-def call(path, *arrays):
-    """The values at rows of arrays that fill no block."""
-    header, program = read(path)
-    size = header["inputs"][0]["shape"][0]
-    blocks = [np.resize(a, (size, *a.shape[1:])) for a in arrays]
-    return {n: a[: len(arrays[0])] for n, a in program.call(*blocks).items()}
 
 
 @functools.cache

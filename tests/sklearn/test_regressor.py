@@ -1,7 +1,5 @@
 """`DeepGPRegressor`: the fit of `compare`, predictions, draws, and errors."""
 
-import zipfile
-
 import jax
 import jax.export
 import numpy as np
@@ -11,6 +9,7 @@ from jax import random
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import r2_score
 from support.estimators import SMALL, fitted, run
+from support.exports import call
 
 import dgp_ppl as dgp
 from dgp_ppl.sklearn import DeepGPRegressor
@@ -186,7 +185,5 @@ def test_other_functions_compute_with_its_params_in_float64(in_float64, tmp_path
     )
     assert float(tree.log_likelihood["y"].mean()) == pytest.approx(p.log_prob(y).mean(), abs=0.5)
     dgp.export(tmp_path / "program", p)
-    with zipfile.ZipFile(tmp_path / "program") as file:
-        exported = jax.export.deserialize(bytearray(file.read("program")))
-    found = exported.call(inputs[: exported.in_avals[0].shape[0]])["mean"]
+    found = call(tmp_path / "program", inputs)["mean"]
     np.testing.assert_allclose(found, p.mean[: len(found)], atol=1e-5)
