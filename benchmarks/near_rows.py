@@ -1,14 +1,14 @@
 """Compare deep GPs with and without a rough process of near rows, on the splits of the UCI sets.
 
     DGP_PPL_DATA=... python benchmarks/near_rows.py [--data energy,concrete] [--splits 3] \
-        [--steps 1500] [--depth 2] [--jsonl benchmarks/results/near-rows.jsonl]
+        [--steps 1500] [--depth 2] [--near stages] [--jsonl benchmarks/results/near-rows.jsonl]
 
 Natural gradients from one start, 100 inducing inputs, minibatches of 1,000 rows. A record has RMSE
 and log density in the units of the data, of all held-out rows and of those that are no training
 rows, the share of held-out targets in 90 % intervals, and CPU seconds of the fit; with near rows
 also those after `tune_local`, ``tuned``. One layer is also fitted with g over all rows, ``near`` is
-``"exact"``, to sets of at most 1,000. A run goes on where its file ends. Keep it on one core
-(`taskset -c 0`).
+``"exact"``, to sets of at most 1,000. With ``--near stages`` the deep GP is fitted without g, and
+then g to what it leaves. A run goes on where its file ends. Keep it on one core (`taskset -c 0`).
 """
 
 import argparse
@@ -37,22 +37,27 @@ def scores(x: Any, y: Any, new: Any, y_new: Any, steps: int, depth: int, near: A
     rows = x, y
     x, y = scale.inputs(x).astype(np.float32), scale.outputs(y).astype(np.float32)
     kwargs: dict[str, Any] = initialize.deep_gp(keys[0], x, num_inducing=100, depth=depth)
-    if near is True:
-        kwargs["local"] = dgp.NearRows(x, y)
+    local, start = {"local": dgp.NearRows(x, y)} if near in (True, "stages") else {}, None
     guide, begin = dgp.MeanField(models.deep_gp), time.process_time()
     if near == "exact":
         gp = DeepGPRegressor(method="local", depth=1, steps=steps, random_state=0).fit(*rows)
         fit, predict, last = cast(dgp.FitResult, gp.result_), lambda _: gp.prediction(new), 1
     else:
+        options: Any = {"batch_size": 1000, "progress": False}
+        if near == "stages":
+            start = dgp.fit(
+                keys[1], models.deep_gp, guide, x, y, steps=steps, **options, **kwargs
+            ).params
+            steps = 1
+        kwargs |= local
         fit = dgp.fit(
-            keys[1], models.deep_gp, guide, x, y, steps=steps, batch_size=1000, progress=False,
-            **kwargs,
-        )  # fmt: skip
+            keys[1], models.deep_gp, guide, x, y, steps=steps, start=start, **options, **kwargs
+        )
         predict, last = lambda params: dgp.predict(
             keys[2], models.deep_gp, guide, params, new, num_samples=50, standardizer=scale,
             **kwargs,
         ), 100  # fmt: skip
-    bound = {"elbo_per_datum": float(np.mean(fit.elbo_per_datum[-last:]))}
+    first = {"elbo_per_datum": float(np.mean(fit.elbo_per_datum[-last:]))}
     seen = set(map(bytes, np.ascontiguousarray(x)))
     others = [bytes(row) not in seen for row in scale.inputs(new).astype(np.float32)]
 
@@ -70,11 +75,13 @@ def scores(x: Any, y: Any, new: Any, y_new: Any, steps: int, depth: int, near: A
             "coverage": float(np.mean((ends[0] <= y_new) & (y_new <= ends[1]))),
         }
 
-    found: dict[str, Any] = bound | held_out(fit, begin)
-    if near is True:
+    found: dict[str, Any] = first | held_out(fit, begin)
+    if local:
         begin = time.process_time()
         tuned = dgp.tune_local(keys[1], models.deep_gp, guide, fit, kwargs["local"], **kwargs)
         found["tuned"] = held_out(tuned, begin)
+        bound, _ = dgp.evaluate(keys[2], models.deep_gp, guide, tuned, x, y, **kwargs)
+        found["tuned"]["elbo_per_datum"] = float(bound) / len(x)
     return found
 
 
@@ -84,13 +91,16 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=1)
     parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--depth", type=int, default=2)
+    parser.add_argument("--near", choices=["stages"], help="only this, beside what is there")
     parser.add_argument("--jsonl", type=Path, default=Path("benchmarks/results/near-rows.jsonl"))
     args = parser.parse_args()
     kept = args.jsonl.read_text().splitlines() if args.jsonl.exists() else []
     names = "data", "split", "steps", "depth", "near"
     done = {tuple(row[n] for n in names) for row in map(json.loads, kept)}
     for split, name, near in itertools.product(
-        range(args.splits), args.data.split(","), (True, False, "exact")
+        range(args.splits),
+        args.data.split(","),
+        [args.near] if args.near else [True, False, "exact"],
     ):
         if (about := (name, split, args.steps, args.depth, near)) in done:
             continue
