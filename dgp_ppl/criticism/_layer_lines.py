@@ -78,7 +78,8 @@ def layer_lines(layers: dict[str, Any], noise: float, sd: float, share: float) -
     host = {n.removesuffix(".v"): _on_host(layer) for n, layer in layers.items()}
     observed = [layer for layer in host.values() if layer["observed"]]
     dtype = next(iter(host.values()))["dtype"]
-    for check in (_use, _independence, _scales, _spread, _jitter, partial(_rounding, sd=sd)):
+    of_sd = partial(_rounding, sd=sd), partial(_clipping, sd=sd)
+    for check in (_use, _independence, _scales, _spread, _jitter, *of_sd):
         found = {n: check(layer, share) for n, layer in host.items()}  # type: ignore[operator]
         yield from worst(
             line._replace(value=f"{n}: {line.value}") for n, ls in found.items() for line in ls
@@ -88,8 +89,6 @@ def layer_lines(layers: dict[str, Any], noise: float, sd: float, share: float) -
         left = sum(np.maximum(layer["residual"], 0.0).sum() / len(layer["x"]) for layer in observed)
         gain = float(left) / (2 * noise)
         yield checked("inducing inputs", gain, f"more of them gain at most {gain:.2g} nats per row")
-    low = [np.ravel(a["residual"] < default_jitter(dtype) * a["prior"]) for a in host.values()]
-    yield Line("variance clipped", f"{np.concatenate(low).mean():.0%} of layers' values", "good")
 
 
 def noise_line(noise_var: float, prior_var: float, dtype: Any) -> Line:
@@ -209,6 +208,19 @@ def _rounding(layer: dict[str, Any], share: float, sd: float) -> Iterator[Line]:
         own = p % len(lowers)
         u = scipy.linalg.solve_triangular(lowers[own], v, trans=1, lower=True)
         error.append(layer["mean"][:_ROWS, p] - layer["cross"][own].T @ u)
-    scale = sd if layer["observed"] else float(layer["output"].std(axis=0).max())
-    size = float(np.sqrt(np.mean(np.square(error)))) / max(scale, 1e-30)
+    size = float(np.sqrt(np.mean(np.square(error)))) / _unit(layer, sd)
     yield checked("float32", size, f"error {size:.1%} of the sd")
+
+
+def _clipping(layer: dict[str, Any], share: float, sd: float) -> Iterator[Line]:
+    """Compare the sd that rounding leaves where z knows a value, with the sd of predictions."""
+    floor = default_jitter(layer["dtype"]) * layer["prior"]
+    low = layer["residual"] < floor
+    size = float(np.sqrt(np.mean(np.where(low, floor, 0.0)))) / _unit(layer, sd)
+    text = f"{low.mean():.0%} of its values, to {size:.1%} of the sd"
+    yield checked("variance clipped", size, text)
+
+
+def _unit(layer: dict[str, Any], sd: float) -> float:
+    """Return the sd of predictions, or of a hidden layer's output, which errors are shares of."""
+    return max(sd if layer["observed"] else float(layer["output"].std(axis=0).max()), 1e-30)

@@ -257,6 +257,8 @@ def test_each_fault_of_a_layer_has_its_line():
     assert found(jitter=np.float32(1e-2)) == {"jitter"}
     assert found(x=last["x"].astype(np.float64)) == set()  # params of float32 elsewhere
     assert found(mean=np.ones((40, 1), np.float32)) == {"float32"}
+    wide = {"prior": np.full(40, 1e4, np.float32), "residual": np.zeros(40, np.float32)}
+    assert found(**wide) == {"variance clipped"}
     assert found(noise=1e-6) == {"noise at its floor", "inducing inputs"}
     assert found(noise=0.04) == {"inducing inputs"}
     last = record()  # Marginals that a model makes of a draw are of no layer

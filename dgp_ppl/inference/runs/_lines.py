@@ -40,6 +40,7 @@ CHECKS = {
     "spread of z": (-0.3, -0.1, "collapsed: use initialize.inducing_inputs, or freeze z"),
     "jitter": (30, 3000, "inducing inputs nearly coincide: use fewer, or jax_enable_x64"),
     "float32": (0.1, 0.3, "use float64 (jax_enable_x64, --x64), or fewer inducing inputs"),
+    "variance clipped": (0.1, 0.3, "use float64 (jax_enable_x64, --x64)"),
     "noise at its floor": (0.1, 1, "use float64 (jax_enable_x64), and look for repeated rows"),
     "inducing inputs": (0.1, 1, "use more inducing inputs, or start them among the data"),
     "Monte Carlo error": (0.05, 0.2, "give predict more num_samples"),
