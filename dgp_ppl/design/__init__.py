@@ -13,10 +13,12 @@ from dgp_ppl.design._criteria import (
     log_expected_improvement,
     variance_reduction,
 )
+from dgp_ppl.design._replicates import Replicates, replicates
 from dgp_ppl.design._sensitivity import Sensitivity, sensitivity
 from dgp_ppl.design._study import Best, Study
 
 __all__ = [
-    "Best", "Sensitivity", "Study", "botorch_model", "contour_entropy", "expected_improvement",
-    "global_improvement", "log_expected_improvement", "sensitivity", "variance_reduction",
+    "Best", "Replicates", "Sensitivity", "Study", "botorch_model", "contour_entropy",
+    "expected_improvement", "global_improvement", "log_expected_improvement", "replicates",
+    "sensitivity", "variance_reduction",
 ]  # fmt: skip
