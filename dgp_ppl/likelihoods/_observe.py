@@ -34,8 +34,8 @@ from dgp_ppl.linalg._products import deviation
 
 # Predictions take more draws: the log of a Monte Carlo mean is biased, the mean of a log is not.
 _DENSE_DRAWS = 4
-# Values of f that are tried before the data are called impossible.
-_TRIED = np.concatenate([[0.0], *([-a, a] for a in (0.1, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0))])
+# Values of f that are tried before the data are called impossible: no links are 0 or 1 there.
+_TRIED = np.concatenate([[-a, a] for a in (0.011, 0.11, 1.1, 3.3, 11.0, 33.0, 110.0, 1100.0)])
 _HUGE = 1e30  # nats; quadrature takes the lowest number for the log of 0
 
 Likelihood = Callable[[Array], dist.Distribution]
@@ -150,8 +150,8 @@ class Observed(dist.Distribution):
 
     def _lacks_density(self, value: Array) -> Array:
         f = jnp.stack([jnp.full_like(self.latent_mean, a) for a in _TRIED])
-        if value.shape == self.latent_mean.shape:
-            f = jnp.concatenate([f, value[None].astype(f.dtype)])
+        if value.shape == self.latent_mean.shape:  # y itself, where links may be 0 or 1, nearly
+            f = jnp.concatenate([f, jnp.stack([value - 1e-4, value + 1e-4]).astype(f.dtype)])
         given: Any = self.likelihood(f)
         log_p = self._without_missing_entries(given).log_prob(value)
         return ~jnp.any((jnp.abs(log_p) < _HUGE) & given.support(value), axis=0)
