@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -140,7 +141,9 @@ class CensoredNormal(dist.Distribution):
 
 
 def as_flags(name: str, value: ArrayLike, distribution: Any) -> Array:
-    """Return flags as booleans; raise if one is neither True, False, 1 nor 0. NaN would be True."""
+    """Return flags as booleans; raise if one is neither True, False, 1 nor 0: NaN would be True."""
+    if any(jnp.iscomplexobj(a) for a in jax.tree.leaves(distribution)):
+        raise TypeError("censored: the distribution holds complex numbers, wanted real ones")
     value = value if is_traced(value) else as_array("censored", name, value)
     shape, batch = np.shape(value), distribution.batch_shape
     ends = zip(shape[::-1], batch[::-1], strict=False)

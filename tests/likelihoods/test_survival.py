@@ -134,6 +134,8 @@ def test_what_cannot_be_censored_is_named():
     words = r"has shape \(3,\) and the distribution batch shape \(4,\)"
     with pytest.raises(ValueError, match=words):
         RightCensored(dist.Normal(jnp.zeros(4), 1.0), np.ones(3, bool))
+    with pytest.raises(TypeError, match="censored: the distribution holds complex numbers"):
+        RightCensored(dist.Normal(0.0, 1.0 + 0j), True)
     with pytest.raises(TypeError, match=r"censored: distribution is Gumbel, .*wanted Normal"):
         RightCensored(dist.Gumbel(0.0, 1.0), True).log_prob(1.0)
 
