@@ -110,13 +110,14 @@ class RunFolder:
         record: dict[str, Any] = {"about": own.settings, "versions": own.versions}
         if not latest.exists():
             record |= {"program": digest(own.program()), "numbers": own.numbers()}
+            record["start"] = own.start
             self._record = {"run": _checksum(record), **record}
             return 0, [], state
         try:
             found = json.loads(latest.read_text())
             if found.pop("checksum", None) != _checksum(found):
                 raise ValueError("its checksum differs or, of an old version, is missing")
-            names = "run", "about", "versions", "program", "numbers"
+            names = "run", "about", "versions", "program", "numbers", "start"
             self._record = {n: found[n] for n in names}
             steps, self.parts = (found[n] for n in ("steps", "parts"))
             check_count(_LATEST, "steps", steps, 0)
@@ -124,8 +125,11 @@ class RunFolder:
         except DAMAGE as error:
             raise _damaged(latest, error) from error
         settings, versions = found["about"], found["versions"]
-        differing = [n for n, value in own.settings.items() if not _same(settings.get(n), value)]
         changed = {n: v for n, v in own.versions.items() if versions.get(n) != v}
+        rounding = 1e-3 if changed else 1e-6
+        differing = [
+            n for n, value in own.settings.items() if not _same(settings.get(n), value, rounding)
+        ]
         if not differing:
             record["program"] = digest(own.program())
             if changed:
@@ -136,14 +140,15 @@ class RunFolder:
                 differing = ["program (model, guide, kernel, objective, optimizer or an option)"]
         if differing:
             raise DataError(
-                f"{self.path} holds another run: its {', '.join(differing)} differ; take another "
-                "folder, or remove this one"
+                f"{self.path} holds another run: its {', '.join(differing)} "
+                f"differ{'s' * (len(differing) == 1)}; take another folder, or remove this one"
             )
-        if changed:
+        if changed or found["start"] != own.start:
             was = ", ".join(f"{n} {versions.get(n)}, now {v}" for n, v in changed.items())
+            was = f"with {was}" if changed else "from a start that differs by rounding errors"
             warnings.warn(
-                f"{self.path} was begun with {was}; the run goes on, and differs from an "
-                "uninterrupted one by rounding errors or more",
+                f"{self.path} was begun {was}; the run goes on, and differs from an uninterrupted "
+                "one by rounding errors or more",
                 stacklevel=5,
             )
         self._record |= record
@@ -220,10 +225,11 @@ def _damaged(path: Path, error: object) -> DataError:
     return DataError(f"{path} cannot be read ({error}); the run's folder is damaged: remove it")
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a: Any, b: Any, rounding: float) -> bool:
     """Return whether values are equal; floats in lists may differ by rounding errors."""
     if isinstance(b, list) and b and isinstance(b[0], float):
-        return isinstance(a, list) and len(a) == len(b) and np.allclose(a, b, 1e-3, equal_nan=True)
+        is_like = isinstance(a, list) and len(a) == len(b)
+        return is_like and np.allclose(a, b, rounding, equal_nan=True)
     return a == b
 
 

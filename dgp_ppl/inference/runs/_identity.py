@@ -27,7 +27,8 @@ class Identity:
     """What tells a run from others: settings, arguments, the first state and the traced program.
 
     `program` traces its steps, and counts where the versions are the same. Where they differ, the
-    norms of `results` count, which the program makes `with_noise` of a rounding.
+    norms of `results` count, which the program makes `with_noise` of a rounding. Of the first state
+    the `start` counts, or where another machine rounds it otherwise, its sketch.
     """
 
     def __init__(
@@ -36,7 +37,8 @@ class Identity:
     ) -> None:  # fmt: skip
         self.program, self.results = program, results
         plain = {n: a.item() if hasattr(a, "item") else a for n, a in settings.items()}
-        self.settings = plain | {"arguments": digest(arguments), "start": norms(first)}
+        self.start = digest(jax.tree.map(raw, jax.tree.leaves(first)))
+        self.settings = plain | {"arguments": digest(arguments), "start": sketch(first)}
         self.versions = {n: v for n, v in package_versions().items() if n in _PROGRAM_PACKAGES}
         self.versions |= {n: str(v) for n, v in versions.items()}
         self.versions["platform"] = jax.default_backend()
@@ -57,6 +59,18 @@ def norms(tree: Any) -> list[float]:
     """Return the norm of each array that has no integers."""
     arrays = [np.asarray(a) for a in map(raw, jax.tree.leaves(tree))]
     return [float(np.linalg.norm(a.astype(float))) for a in arrays if a.dtype.kind not in "iub"]
+
+
+def sketch(tree: Any) -> list[float]:
+    """Return norms that change with the sign and the order of numbers, and little with rounding."""
+    rng = np.random.default_rng(0)
+
+    def moved(a: np.ndarray) -> np.ndarray:
+        size = np.sqrt(np.mean(np.square(a))) if a.size else 0.0
+        return a + size * rng.standard_normal(a.shape)
+
+    arrays = [np.asarray(a) for a in map(raw, jax.tree.leaves(tree))]
+    return norms([moved(a.astype(float)) for a in arrays if a.dtype.kind not in "iub"])
 
 
 def with_noise(tree: Any, noise: float, rounding: float) -> Any:

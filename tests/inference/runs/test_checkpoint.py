@@ -5,9 +5,12 @@ import json
 import subprocess
 import sys
 
+import jax.numpy as jnp
 import numpy as np
+import numpyro
 import pytest
 from numpyro import handlers
+from support.helpers import KEY
 from support.mcmc_runs import assert_same, sampled, slope
 
 import dgp_ppl as dgp
@@ -28,6 +31,25 @@ def test_another_run_in_the_folder(tmp_path):
     sampled(num_samples=5, checkpoint=tmp_path / "foreign", thinning=2)
     foreign = (tmp_path / "foreign" / "draws-1.npz").read_bytes()
     damage(tmp_path / "run", foreign, lambda: sampled(num_samples=5, checkpoint=tmp_path / "run"))
+
+
+def test_another_start(tmp_path):
+    """The first values are no part of the traced steps."""
+
+    def fitted(*start):
+        def model(y):
+            numpyro.factor("f", -jnp.square(numpyro.param("w", jnp.array(start)) - y).sum())
+
+        options = {"checkpoint": tmp_path / "run", "progress": False}
+        return dgp.fit(KEY, model, lambda y: None, np.zeros(2), steps=3, **options).params["w"]
+
+    first = fitted(1.0, -2.0)
+    np.testing.assert_array_equal(fitted(1.0, -2.0), first)
+    for other in ((-1.0, 2.0), (-2.0, 1.0), (1.0, -2.0001)):
+        with pytest.raises(dgp.DataError, match="holds another run: its start differ"):
+            fitted(*other)
+    with pytest.warns(UserWarning, match="from a start that differs by rounding errors; the run"):
+        fitted(np.nextafter(np.float32(1.0), np.float32(2.0)), -2.0)
 
 
 def damage(folder, foreign, run):

@@ -150,7 +150,7 @@ def test_another_fit_in_the_folder(tmp_path, monkeypatch):
         ("steps", {"steps": 7}),
         ("arguments", {"key": jax.random.key(5)}),
     ):
-        with pytest.raises(dgp.DataError, match=f"holds another run: its {differing}.* differ; t"):
+        with pytest.raises(dgp.DataError, match=f"holds another run: its {differing}.* differ"):
             fitted(tmp_path, **options)
     # Under other versions, losses and gradients tell.
     monkeypatch.setattr(_identity, "package_versions", lambda: {"jax": "0.0", "dgp_ppl": "0.0"})
