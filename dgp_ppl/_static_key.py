@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import array
 import contextlib
+import dataclasses
 import dis
 import functools
 import hashlib
+import importlib.util
 import os
 import pickle
 import sys
@@ -37,11 +40,10 @@ def static_key(value: Any, seen: dict[Any, int] | None = None) -> Hashable:
     Functions are equal if their code is, and the values in their closures, their defaults and the
     globals that their code names, also of modules. So a function that is defined again needs no new
     program. NumPy's arrays, containers and data frames are equal by value, and samplers by their
-    settings. Other objects are equal to themselves only, and as long as their attributes, the
-    attributes of their class and, of objects that are called, its methods are the same. What
-    changes inside of installed packages, of functions in attributes, of objects with a hash of
-    their own, or behind the first hundred objects is not seen. `seen` has what has its key already,
-    as each has it once: helpers that many functions call, and functions that call themselves.
+    settings. Other objects are equal to themselves only, and as long as their attributes and the
+    attributes and methods of their class are the same. What changes inside of installed packages,
+    or behind the first hundred objects, is not seen. `seen` has what has its key already, as each
+    has it once: helpers that many functions call, and functions that call themselves.
     """
     if seen is None:
         try:
@@ -50,6 +52,8 @@ def static_key(value: Any, seen: dict[Any, int] | None = None) -> Hashable:
             return SameObject(value)
     if isinstance(value, _CONTAINERS):
         return _container_key(value, functools.partial(static_key, seen=seen))
+    if isinstance(value, types.MappingProxyType):
+        return types.MappingProxyType, static_key(dict(value), seen)
     if isinstance(value, functools.partial):
         return functools.partial, static_key((value.func, value.args, value.keywords), seen)
     if isinstance(value, types.MethodType):
@@ -63,24 +67,26 @@ def static_key(value: Any, seen: dict[Any, int] | None = None) -> Hashable:
     if isinstance(value, types.FunctionType):
         return _function_key(value, seen)
     own = _own_key(value)
-    held: dict[str, Any] = {}
-    if isinstance(value, type):
-        held = _class_attributes(value)
-    elif _is_plain(value):
-        if (same := SameObject(value)) in seen:
-            return own, seen[same]
-        seen[same] = len(seen)
-        slots, methods = _own_parts(type(value))
-        held = _class_attributes(type(value)) | getattr(value, "__dict__", {})
+    if not _holds(value):
+        return own
+    if (same := SameObject(value)) in seen:
+        return own, seen[same]
+    seen[same] = len(seen)
+    cls = value if isinstance(value, type) else type(value)
+    held, (slots, methods) = _class_attributes(cls), _own_parts(cls)
+    if cls is not value:
+        held |= getattr(value, "__dict__", {})
         held |= {n: getattr(value, n) for n in slots if hasattr(value, n)}
-        own = own, tuple(_function_key(f, seen) for f in methods)
-    return (own, tuple((n, _held_key(a, seen)) for n, a in held.items())) if held else own
+    own = own, tuple(_function_key(f, seen) for f in methods)
+    return own, tuple((n, _held_key(a, seen)) for n, a in held.items())
 
 
-def _is_plain(value: Any) -> bool:
-    """Return whether an object is equal to itself only, and may hold what changes."""
+def _holds(value: Any) -> bool:
+    """Return whether an object may hold what changes: it has no hash by its value, or a class."""
+    if isinstance(value, types.ModuleType | np.ndarray):
+        return False
     by_identity = type(value).__hash__ in (None, object.__hash__)  # None: a mutable dataclass, say
-    return by_identity and not isinstance(value, types.ModuleType | np.ndarray)
+    return by_identity or dataclasses.is_dataclass(value) or _is_own(type(value).__module__)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -95,8 +101,9 @@ def _is_own(module: str) -> bool:
 def _held_key(value: Any, seen: dict[Any, int]) -> Hashable:
     if isinstance(value, _CONTAINERS):
         return _container_key(value, functools.partial(_held_key, seen=seen))
-    is_own = _is_own(type(value).__module__) or isinstance(value, _NAMESPACES)
-    is_followed = is_own and _is_plain(value) and not isinstance(value, type)
+    of = value if isinstance(value, type | types.FunctionType) else type(value)
+    is_own = _is_own(str(of.__module__)) or isinstance(value, _NAMESPACES)
+    is_followed = (is_own or dataclasses.is_dataclass(value)) and _holds(value)
     return static_key(value, seen) if is_followed and len(seen) < _MOST else _own_key(value)
 
 
@@ -117,13 +124,15 @@ def _class_attributes(cls: type) -> dict[str, Any]:
 
 
 def _own_parts(cls: type) -> tuple[list[str], list[types.FunctionType]]:
-    """Return slots of a class, and methods if its objects are called, but those of libraries."""
-    own = [vars(c) for c in cls.__mro__ if c.__module__.partition(".")[0] not in _LIBRARIES]
+    """Return the slots and methods of the user's classes among a class and its bases."""
+    own = [vars(c) for c in cls.__mro__ if _is_own(c.__module__)]
     slots = [held.get("__slots__", ()) for held in own]
     names = [n for names in slots for n in ([names] if isinstance(names, str) else names)]
-    found = [f for held in own for f in held.values() if isinstance(f, types.FunctionType)]
-    is_called = any(f.__name__ == "__call__" for f in found)
-    return [n for n in names if not n.startswith("__")], found if is_called else []
+    inside = "__func__", "fget", "func"  # of static and class methods, and of properties
+    members = [a for held in own for a in held.values()]
+    found = [next((getattr(a, n) for n in inside if hasattr(a, n)), a) for a in members]
+    methods = [f for f in found if isinstance(f, types.FunctionType)]
+    return [n for n in names if not n.startswith("__")], methods
 
 
 def _container_key(value: Any, key: Callable[[Any], Hashable]) -> Hashable:
@@ -137,6 +146,8 @@ def _container_key(value: Any, key: Callable[[Any], Hashable]) -> Hashable:
 def _own_key(value: Any) -> Hashable:
     if isinstance(value, _CONTAINERS):
         return _container_key(value, _own_key)
+    if isinstance(value, array.array | bytearray | memoryview):
+        return type(value), bytes(value)
     if hasattr(type(value), "to_numpy"):  # a frame or a series, whose values can change in place
         with contextlib.suppress(Exception):  # of a column of objects
             return type(value), hashlib.sha256(pickle.dumps(value)).digest()
@@ -176,7 +187,11 @@ def _function_key(function: types.FunctionType, seen: dict[Any, int]) -> Hashabl
         return static_key(value, seen) if is_near else value
 
     named = tuple((n, key(function.__globals__.get(n))) for n in sorted(globals_))
-    named += tuple((n, key(sys.modules.get(n))) for n in sorted(imported))
+    package = function.__globals__.get("__package__") or ""
+    for level, name in sorted(imported):
+        with contextlib.suppress(ImportError):  # beyond the top of a package
+            name = importlib.util.resolve_name("." * level + name, package)
+        named += ((name, key(sys.modules.get(name))),)
     held = [key(_content(cell)) for cell in function.__closure__ or ()]
     own = function.__defaults__, function.__kwdefaults__, vars(function)
     defaults = static_key(own, seen)
@@ -191,16 +206,26 @@ def _content(cell: types.CellType) -> Any:
 
 
 @functools.lru_cache(maxsize=1024)
-def _names(code: types.CodeType) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
+def _names(
+    code: types.CodeType,
+) -> tuple[frozenset[str], frozenset[tuple[int, str]], frozenset[str]]:
     """Return names of globals that a function's code reads, modules it imports, and all names.
 
-    Those of functions within it are among them.
+    A module has the level of its import. Names of functions within the function are among them, and
+    texts that may be names: of ``globals()[...]`` and ``getattr``.
     """
-    of = lambda *ops: [i.argval for i in dis.get_instructions(code) if i.opname in ops]  # noqa: E731
-    own = of("LOAD_GLOBAL", "LOAD_NAME"), of("IMPORT_NAME"), code.co_names
+    steps = [i for i in dis.get_instructions(code) if i.opname != "EXTENDED_ARG"]
+    read = {i.argval for i in steps if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    imported = {
+        (level.argval, i.argval)
+        for level, _, i in zip(steps, steps[1:], steps[2:], strict=False)
+        if i.opname == "IMPORT_NAME"
+    }
+    texts = {c for c in code.co_consts if isinstance(c, str) and c.isidentifier()}
+    own = read | (texts if "globals" in read else set()), imported, texts | {*code.co_names}
     inner = [_names(c) for c in code.co_consts if isinstance(c, types.CodeType)]
-    read, imported, every = (frozenset().union(*each) for each in zip(own, *inner, strict=True))
-    return read, imported, every
+    names, modules, every = (frozenset().union(*each) for each in zip(own, *inner, strict=True))
+    return names, modules, every
 
 
 def shared(make: Any, *args: Any) -> Any:

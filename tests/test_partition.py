@@ -1,13 +1,10 @@
 """What makes programs equal, and so compiled once: models, guides, objectives, static values."""
 
 import functools
-import hashlib
 import sys
 import threading
 import time
-import tracemalloc
 import types
-from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
@@ -16,7 +13,6 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import optax
-import pandas as pd
 import pytest
 from numpyro import handlers
 from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
@@ -25,7 +21,6 @@ from support.helpers import KEY, compiled as compiled_programs, regression
 import dgp_ppl as dgp
 from dgp_ppl import kernels
 from dgp_ppl._partition import TRACING, Call, Partition, compiled
-from dgp_ppl._static_key import static_key
 from dgp_ppl.inference.svi._setup import Problem
 from dgp_ppl.models import svgp
 
@@ -212,80 +207,6 @@ def test_a_stock_guide_compiles_once(caplog):
     assert compiled_programs(caplog, run) == []
 
 
-class Noisy:
-    """A model that is a method, and reads an attribute."""
-
-    depth = 1
-
-    def __init__(self, sd):
-        self.sd = sd
-
-    def model(self, x, y=None, *, z):
-        made_again(self.sd)(x, y, z=z)
-
-
-class Called:
-    """A model whose method reads a global."""
-
-    def __call__(self, x, y=None, *, z):
-        made_again(SD)(x, y, z=z)
-
-
-class Slots:
-    __slots__ = "sd"
-
-    def __init__(self):
-        self.sd = 0.1
-
-
-def test_globals_and_attributes_that_change(monkeypatch):
-    settings, helpers = types.ModuleType("settings"), types.ModuleType("helpers")
-    settings.sd = 0.1
-    exec("sd = 0.1\ndef read():\n    return sd", helpers.__dict__)
-    read, deep = helpers.read, Noisy([Noisy(0.1)])
-    deep.itself, inner = deep, types.SimpleNamespace(of=types.SimpleNamespace(sd=0.1))
-    monkeypatch.setitem(sys.modules, "imported", imported := types.ModuleType("imported"))
-    imported.sd = settings.width = 0.1
-
-    def importing():
-        from imported import sd  # pyright: ignore[reportMissingImports]
-
-        return sd
-
-    width = lambda: settings.width  # noqa: E731
-    both = lambda: settings.sd * width()  # noqa: E731
-    noisy, of_settings = Noisy(0.1), lambda: settings.sd
-    weights, of_a_class = np.ones(2), lambda: Noisy.depth
-    names, last, table, sds = {"a"}, deque([1]), pd.DataFrame({"a": [1.0]}), [0.1]
-    functions = (
-        of_settings, own_model, noisy.model, lambda: weights, of_a_class, Noisy(1).model, Called(),
-        slots := Slots(), lambda: names, lambda: last, lambda: table, Noisy(sds).model,
-        lambda: read(), deep.model, lambda: inner, importing,
-    )  # fmt: skip
-    before = [static_key(f) for f in functions]
-    monkeypatch.setitem(globals(), "SD", 0.2)
-    monkeypatch.setattr(Noisy, "depth", 2)
-    noisy.sd = settings.sd = weights[0] = slots.sd = table.loc[0, "a"] = last[0] = sds[0] = 0.2
-    helpers.sd = deep.sd[0].sd = inner.of.sd = imported.sd = 0.2
-    names.add("b")
-    after = [static_key(f) for f in functions]
-    assert [a == b for a, b in zip(before, after, strict=True)] == [False] * 16
-    assert after == [static_key(f) for f in functions]
-    before, settings.width = static_key(both), 0.2
-    assert static_key(both) != before
-
-
-def test_the_key_of_objects_that_hold_objects_without_end():
-    root, last, itself = Noisy(0.1), None, {}
-    itself["itself"] = itself
-    root.itself = itself["a"] = root
-    for _ in range(5000):
-        last = Noisy([{"a": last}])
-    exec("def of_no_module(): return 1", names := {})
-    for model in (root.model, last.model, lambda: root, lambda: itself, names["of_no_module"]):
-        assert static_key(model) == static_key(model)
-
-
 @pytest.mark.slow
 def test_a_change_in_a_package_is_seen_once_jax_forgets_its_programs(monkeypatch):
     monkeypatch.setitem(sys.modules, "package", types.SimpleNamespace(__file__="site-packages/a"))
@@ -303,99 +224,6 @@ def test_a_change_in_a_package_is_seen_once_jax_forgets_its_programs(monkeypatch
     assert run() == before
     jax.clear_caches()
     assert run() != before
-
-
-def test_values_that_are_equal_and_values_that_are_not():
-    """Functions are equal by code, closure, defaults and globals; arrays by value."""
-    array, equal, changed = np.zeros(2), np.zeros(2), np.zeros(2, np.float32)
-    new = lambda f: types.FunctionType(  # noqa: E731
-        f.__code__, f.__globals__, f.__name__, f.__defaults__, f.__closure__
-    )
-
-    def closed_over(value):
-        return lambda: value
-
-    def with_default(value):
-        return lambda a=value: a
-
-    def recursive():
-        def itself(n):
-            return itself(n - 1)
-
-        return itself
-
-    same = {
-        "a function": (own_model, new(own_model)),
-        "a closure": (closed_over(1.0), closed_over(1.0)),
-        "a default": (with_default((1, "a")), with_default((1, "a"))),
-        "an array in a closure": (closed_over(array), closed_over(equal)),
-        "a recursive function": (recursive(), recursive()),
-        "partial": (functools.partial(own_model, z=1), functools.partial(new(own_model), z=1)),
-        "a handler": (handlers.lift(own_model), handlers.lift(new(own_model))),
-    }
-
-    class Settings(dict):
-        def __init__(self, sd):
-            self.sd = sd
-
-    def with_attribute(sd):
-        def itself():
-            return itself.sd
-
-        itself.sd = sd
-        return itself
-
-    other = {
-        "another type": (1, True),
-        "another attribute of a dict": (Settings(1), Settings(2)),
-        "another attribute of a function": (with_attribute(1), with_attribute(2)),
-        "another entry of objects": (
-            np.array(["a", 300.5], object),
-            np.array(["a", 301.5], object),
-        ),
-        "another closure": (closed_over(1.0), closed_over(2.0)),
-        "another default": (with_default(1), with_default(2)),
-        "another array": (closed_over(array), closed_over(changed)),
-        "other code": (lambda: 1, lambda: 2),
-        "another argument": (functools.partial(own_model, z=1), functools.partial(own_model, z=2)),
-    }
-    key = static_key
-    assert [
-        n for n, (a, b) in same.items() if (key(a), hash(key(a))) != (key(b), hash(key(b)))
-    ] == []
-    assert [n for n, (a, b) in other.items() if key(a) == key(b)] == []
-
-
-def test_arrays_in_a_key_are_hashed_once_and_not_copied(monkeypatch):
-    array, hashed = np.zeros((1000, 1000)), []
-    tracemalloc.start()
-    static_key(array)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < array.nbytes / 10
-    for other in (array.T, np.array(["a", None], object), np.zeros(0), np.datetime64("2024", "D")):
-        assert static_key(np.asarray(other)) == static_key(np.array(other, order="C"))
-    one = hashlib.sha256
-    monkeypatch.setattr(hashlib, "sha256", lambda raw: hashed.append(len(raw)) or one(raw))
-    model = lambda: array  # noqa: E731
-    first, again, changed = (
-        Partition.split(model, Call((value,)), dgp.MeanField(model))[0]
-        for value in map(array.__setitem__, (0, 0, 0), (0.0, 0.0, 1.0))
-    )
-    assert hashed == [array.nbytes] * 3
-    assert first == again != changed
-
-
-def test_the_key_of_helpers_that_call_helpers_takes_linear_time():
-    """Each of 60 functions names the next two: 2^40 paths lead to the last one."""
-
-    def chain(last):
-        names = {"__name__": "helpers"}
-        code = [f"def f{i}(): return f{i + 1}() + f{i + 2}()" for i in range(60)]
-        exec("\n".join([*code, f"def f60(): return {last}", "def f61(): return 1"]), names)
-        return names["f0"]
-
-    assert static_key(chain(1)) == static_key(chain(1)) != static_key(chain(2))
 
 
 def in_threads(*calls):
