@@ -95,14 +95,15 @@ def check_fit(
             censored targets.
         posterior_samples: draws of a sampler, as for `predict`; `Chains` have lines of their own.
         num_weights: number of importance weights for k-hat; 0 leaves it out.
-        num_particles: particles of `annealed_evidence`, for the gap of the bound; 0 leaves it out.
-            It can cost more than the fit.
+        num_particles: particles of `annealed_evidence`, a multiple of 8, for the gap of the bound;
+            0 leaves it out. It can cost more than the fit.
         **kwargs: the model's keyword arguments.
 
     Raises:
         TypeError: if `key` is no random key, `test` no prediction with its targets, or an argument
             a ragged list; or if the model has no y and fails without its second argument.
-        ValueError: if y is not given by position; and as `predict`.
+        ValueError: if y is not given by position, or targets of `test` are infinite, or all are
+            missing; and as `predict`.
     """
     check_key("check_fit", key)
     posterior_samples = draws_of("check_fit", posterior_samples, guide)
@@ -114,6 +115,8 @@ def check_fit(
         )
     for name, count in {"num_weights": num_weights, "num_particles": num_particles}.items():
         check_count("check_fit", name, count, 0)
+    if num_particles % 8:
+        raise ValueError(f"check_fit: num_particles is {num_particles}, wanted a multiple of 8")
     num_data, places = 0, None
     if args and isinstance(args[0], Rows):
         num_data = len(args[0])
@@ -181,7 +184,8 @@ def check_fit(
         table = list(
             zip(*(np.asarray(a)[:_MOST_ROWS] for a in (args[0], args[place])), strict=True)
         )
-        share = 1 - len({hash(a.tobytes() + b.tobytes()) for a, b in table}) / len(table)
+        bits = lambda a: (a + 0.0 if a.dtype.kind == "f" else a).tobytes()  # noqa: E731 - of -0.0
+        share = 1 - len({hash(bits(a) + bits(b)) for a, b in table}) / len(table)
         if share or len(args[0]) == num_data:  # 500 of many rows would show few repetitions
             lines.append(checked("repeated rows", share, f"{share:.1%} of those looked at"))
     if isinstance(guide, LayerGuide) and len(args[0]) == num_data:
@@ -261,7 +265,12 @@ def _calibration(p: Prediction, y: ArrayLike) -> Iterator[Line]:
         raise ValueError(
             f"check_fit: the targets of test have shape {y.shape}, wanted {moments[0].shape}"
         )
-    known = np.isfinite(y)
+    known = ~np.isnan(y)
+    if np.isinf(y).any() or not known.any():
+        raise ValueError(
+            "check_fit: the targets of test are infinite, or all NaN, wanted finite ones, and NaN "
+            "where missing"
+        )
     pit = np.sort(p.cdf(np.where(known, y, moments[0]))[known])
     num, inside = len(pit), float(np.mean((pit > 0.05) & (pit < 0.95)))
     gap, text = abs(inside - 0.9), f"{inside:.1%} of {num} held-out targets"

@@ -303,6 +303,8 @@ def bad_arguments():
          lambda: dgp.check_fit(fit, KEY, svgp, SHALLOW, 1.0, Y, z=Z)),
         ("check_fit: num_weights is a list, wanted an integer",
          lambda: dgp.check_fit(fit, KEY, svgp, SHALLOW, X, Y, z=Z, num_weights=[])),  # type: ignore
+        ("check_fit: num_particles is 10, wanted a multiple of 8",
+         lambda: dgp.check_fit(fit, KEY, svgp, SHALLOW, X, Y, z=Z, num_particles=10)),
         ("compare: methods is 3, wanted a list", lambda: dgp.compare("step", THREE)),
         ("gp: name is 3, wanted the name of the layer",
          lambda: dgp.gp(THREE, kernels.Matern12(1.0, 1.0), Z)),

@@ -270,10 +270,20 @@ def test_the_table():
     assert check.verdict in ("good", "look", "bad")
     assert str(check).startswith("look  steps")
     assert {"k-hat", "outliers", "repeated rows", "float32"} <= verdicts(check.lines).keys()
+    signs = np.array([0.0, -0.0, *X[2:, 0]])[:, None], np.array([1.0, 1.0, *Y[2:]])
+    check = dgp.check_fit(shallow(), KEY, models.svgp, SHALLOW, *signs, z=Z)
+    (line,) = (line for line in check.lines if line.what == "repeated rows")
+    assert line.value.startswith(f"{1 / len(X):.1%}")
     rows = dgp.Rows.from_arrays(*(np.resize(a, (501, *a.shape[1:])) for a in (X, Y)))
     check = dgp.check_fit(shallow(), KEY, models.svgp, SHALLOW, rows, z=Z, num_weights=100)
     assert "k-hat" not in verdicts(check.lines)  # which wants all rows
     assert verdicts(check.lines)["repeated rows"] == "bad"
+    p = dgp.predict(KEY, models.svgp, SHALLOW, shallow(), X, z=Z)
+    for nothing in (np.nan, np.inf):
+        with pytest.raises(ValueError, match="the targets of test are infinite, or all NaN"):
+            dgp.check_fit(
+                shallow(), KEY, models.svgp, SHALLOW, X, Y, z=Z, test=(p, np.full(len(Y), nothing))
+            )
     for missing in ((), (None,)):
         with pytest.raises(ValueError, match="wanted x and y"):
             dgp.check_fit(shallow(), KEY, models.svgp, SHALLOW, X, *missing, z=Z)
