@@ -14,7 +14,7 @@ import os
 import pickle
 import sys
 import types
-from collections import deque
+from collections import ChainMap, UserDict, UserList, deque
 from collections.abc import Callable, Hashable, Iterator
 from contextvars import ContextVar
 from typing import Any
@@ -27,28 +27,46 @@ from numpyro.primitives import Messenger
 _FOUND = (
     "potential", "_potential_fn_gen", "_postprocess_fn", "_inv_transforms", "_dynamic_support",
 )  # fmt: skip
-_NAMESPACES = types.SimpleNamespace | argparse.Namespace
+_NAMESPACES = types.SimpleNamespace | argparse.Namespace | UserDict | UserList | ChainMap
+_LAZY = functools.cached_property | functools.partialmethod
+_CALLED = types.FunctionType | types.MethodType | functools.partial
 _CONTAINERS = list | tuple | dict | set | deque
 _LIBRARIES = ("builtins", "dgp_ppl", "equinox", "jax", "jaxlib", "numpy", "numpyro", "optax")
-_MOST = 100  # functions and objects that are looked into
+_MOST, _MANY = 100, 1000  # functions and objects that are looked into: in attributes, and in all
+# Methods that no model calls, but where it makes an object.
+_UNUSED = {"__init__", "__new__", "__post_init__", "__repr__", "__str__", "__del__"}
 _DIGESTS: ContextVar[dict[int, tuple[np.ndarray, bytes]]] = ContextVar("digests")
 
 
-def static_key(value: Any, seen: dict[Any, int] | None = None) -> Hashable:
+class _Seen(dict[Any, int]):
+    """What has its key already, by its number, and the names that the code at hand reads."""
+
+    names: frozenset[str] = frozenset()
+
+    @contextlib.contextmanager
+    def reading(self, names: frozenset[str]) -> Iterator[None]:
+        before, self.names = self.names, names
+        try:
+            yield
+        finally:
+            self.names = before
+
+
+def static_key(value: Any, seen: _Seen | None = None) -> Hashable:
     """Return a key that is equal for values with which a program computes the same.
 
     Functions are equal if their code is, and the values in their closures, their defaults and the
     globals that their code names, also of modules. So a function that is defined again needs no new
     program. NumPy's arrays, containers and data frames are equal by value, and samplers by their
-    settings. Other objects are equal to themselves only, and as long as their attributes and the
-    attributes and methods of their class are the same. What changes inside of installed packages,
-    or behind the first hundred objects, is not seen. `seen` has what has its key already, as each
-    has it once: helpers that many functions call, and functions that call themselves.
+    settings. Other objects are equal to themselves only, and as long as their attributes, those of
+    their class, and the methods that the code names are the same. What changes inside of installed
+    packages, or behind the first hundred objects, is not seen. `seen` has what has its key already,
+    as each has it once: helpers that many functions call, and functions that call themselves.
     """
     if seen is None:
         try:
-            return static_key(value, {})
-        except RecursionError:  # what holds itself, or a long chain: equal to itself only
+            return static_key(value, _Seen())
+        except Exception:  # users' objects may raise any, and chains have no end
             return SameObject(value)
     if isinstance(value, _CONTAINERS):
         return _container_key(value, functools.partial(static_key, seen=seen))
@@ -57,7 +75,9 @@ def static_key(value: Any, seen: dict[Any, int] | None = None) -> Hashable:
     if isinstance(value, functools.partial):
         return functools.partial, static_key((value.func, value.args, value.keywords), seen)
     if isinstance(value, types.MethodType):
-        return types.MethodType, static_key((value.__func__, value.__self__), seen)
+        code = getattr(value.__func__, "__code__", None)
+        with seen.reading(seen.names if code is None else seen.names | _names(code)[2]):
+            return types.MethodType, static_key((value.__func__, value.__self__), seen)
     if isinstance(value, Messenger):
         held = {n: a for n, a in vars(value).items() if not n.startswith("__")}
         return type(value), static_key(held, seen)
@@ -67,18 +87,23 @@ def static_key(value: Any, seen: dict[Any, int] | None = None) -> Hashable:
     if isinstance(value, types.FunctionType):
         return _function_key(value, seen)
     own = _own_key(value)
-    if not _holds(value):
+    if not _holds(value) or len(seen) > _MANY:
         return own
-    if (same := SameObject(value)) in seen:
-        return own, seen[same]
-    seen[same] = len(seen)
-    cls = value if isinstance(value, type) else type(value)
-    held, (slots, methods) = _class_attributes(cls), _own_parts(cls)
+    same, cls = SameObject(value), value if isinstance(value, type) else type(value)
+    members, names = _members(cls, seen.names, is_made=cls is value)
+    new = {n: f for n, f in members.items() if (same, n) not in seen}
+    seen.update({(same, n): len(seen) for n in new})
+    is_first = same not in seen
+    number = seen.setdefault(same, len(seen))
+    methods = tuple((n, _function_key(f, seen)) for n, f in new.items())
+    if not is_first:
+        return own, number, methods
+    held = _class_attributes(cls)
     if cls is not value:
         held |= getattr(value, "__dict__", {})
-        held |= {n: getattr(value, n) for n in slots if hasattr(value, n)}
-    own = own, tuple(_function_key(f, seen) for f in methods)
-    return own, tuple((n, _held_key(a, seen)) for n, a in held.items())
+        held |= {n: getattr(value, n) for n in _slots(cls) if hasattr(value, n)}
+    with seen.reading(names):
+        return own, methods, tuple((n, _held_key(a, seen)) for n, a in held.items())
 
 
 def _holds(value: Any) -> bool:
@@ -86,25 +111,33 @@ def _holds(value: Any) -> bool:
     if isinstance(value, types.ModuleType | np.ndarray):
         return False
     by_identity = type(value).__hash__ in (None, object.__hash__)  # None: a mutable dataclass, say
-    return by_identity or dataclasses.is_dataclass(value) or _is_own(type(value).__module__)
+    return by_identity or dataclasses.is_dataclass(value) or _is_own(type(value))
+
+
+def _is_own(of: Any) -> bool:
+    """Return whether a class, function or module is the user's, and of no installed package."""
+    name = of.__name__ if isinstance(of, types.ModuleType) else of.__module__
+    return not isinstance(name, str) or _is_own_name(name)
 
 
 @functools.lru_cache(maxsize=1024)
-def _is_own(module: str) -> bool:
-    """Return whether a module of this name is the user's, and of no installed package."""
+def _is_own_name(module: str) -> bool:
     root = module.partition(".")[0]
     path = getattr(sys.modules.get(root), "__file__", None) or ""
     is_library = root in (*_LIBRARIES, *sys.stdlib_module_names)
     return not (is_library or {"site-packages", "dist-packages"} & {*path.split(os.sep)})
 
 
-def _held_key(value: Any, seen: dict[Any, int]) -> Hashable:
+def _held_key(value: Any, seen: _Seen) -> Hashable:
     if isinstance(value, _CONTAINERS):
         return _container_key(value, functools.partial(_held_key, seen=seen))
-    of = value if isinstance(value, type | types.FunctionType) else type(value)
-    is_own = _is_own(str(of.__module__)) or isinstance(value, _NAMESPACES)
-    is_followed = (is_own or dataclasses.is_dataclass(value)) and _holds(value)
-    return static_key(value, seen) if is_followed and len(seen) < _MOST else _own_key(value)
+    of = getattr(value, "func", value) if isinstance(value, functools.partial) else value
+    if not isinstance(of, type | types.FunctionType | types.MethodType):
+        of = type(of)
+    follows = isinstance(value, _NAMESPACES | types.MappingProxyType)
+    holds = isinstance(value, _CALLED) or _holds(value)
+    follows = follows or (holds and (dataclasses.is_dataclass(value) or _is_own(of)))
+    return static_key(value, seen) if follows and len(seen) < _MOST else _own_key(value)
 
 
 @contextlib.contextmanager
@@ -123,16 +156,39 @@ def _class_attributes(cls: type) -> dict[str, Any]:
     return {n: a for n, a in each if not (n.startswith("__") or hasattr(type(a), "__get__"))}
 
 
-def _own_parts(cls: type) -> tuple[list[str], list[types.FunctionType]]:
-    """Return the slots and methods of the user's classes among a class and its bases."""
-    own = [vars(c) for c in cls.__mro__ if _is_own(c.__module__)]
-    slots = [held.get("__slots__", ()) for held in own]
+def _slots(cls: type) -> list[str]:
+    slots = [vars(c).get("__slots__", ()) for c in cls.__mro__ if _is_own(c)]
     names = [n for names in slots for n in ([names] if isinstance(names, str) else names)]
-    inside = "__func__", "fget", "func"  # of static and class methods, and of properties
-    members = [a for held in own for a in held.values()]
-    found = [next((getattr(a, n) for n in inside if hasattr(a, n)), a) for a in members]
-    methods = [f for f in found if isinstance(f, types.FunctionType)]
-    return [n for n in names if not n.startswith("__")], methods
+    return [n for n in names if not n.startswith("__")]
+
+
+def _members(
+    cls: type, names: frozenset[str], is_made: bool
+) -> tuple[dict[str, types.FunctionType], frozenset[str]]:
+    """Return the user's methods and properties of a class that code calls, and all names.
+
+    These are what the `names` of this code and of its methods say, what Python calls by itself, and
+    what another class expects. `is_made` says whether the code may make objects of this class.
+    """
+    every: dict[str, types.FunctionType] = {}
+    others: set[str] = set()  # names of classes that are not the user's, which call them
+    for c in reversed(cls.__mro__):
+        if not _is_own(c):
+            others |= vars(c).keys()
+            continue
+        for name, a in vars(c).items():
+            f = a.__func__ if isinstance(a, staticmethod | classmethod) else a
+            f = f.fget if isinstance(f, property) else f
+            f = f.func if isinstance(f, _LAZY) else f
+            if isinstance(f, types.FunctionType):
+                every[name] = f
+    unused = set() if is_made else _UNUSED
+    found = {n for n in every if n in others or n.startswith("__")} - unused
+    read, known = names, set()
+    while new := (found | (read & every.keys())) - known:
+        known |= new
+        read = read.union(*(_names(every[n].__code__)[2] for n in new))
+    return {n: every[n] for n in sorted(known)}, read
 
 
 def _container_key(value: Any, key: Callable[[Any], Hashable]) -> Hashable:
@@ -146,8 +202,8 @@ def _container_key(value: Any, key: Callable[[Any], Hashable]) -> Hashable:
 def _own_key(value: Any) -> Hashable:
     if isinstance(value, _CONTAINERS):
         return _container_key(value, _own_key)
-    if isinstance(value, array.array | bytearray | memoryview):
-        return type(value), bytes(value)
+    if isinstance(value, array.array | bytearray):
+        return type(value), getattr(value, "typecode", ""), bytes(value)
     if hasattr(type(value), "to_numpy"):  # a frame or a series, whose values can change in place
         with contextlib.suppress(Exception):  # of a column of objects
             return type(value), hashlib.sha256(pickle.dumps(value)).digest()
@@ -168,7 +224,7 @@ def _own_key(value: Any) -> Hashable:
     return type(value), value  # 1 == 1.0 == True, and programs may differ
 
 
-def _function_key(function: types.FunctionType, seen: dict[Any, int]) -> Hashable:
+def _function_key(function: types.FunctionType, seen: _Seen) -> Hashable:
     if function in seen:
         return types.FunctionType, seen[function]
     seen[function] = len(seen)
@@ -176,25 +232,27 @@ def _function_key(function: types.FunctionType, seen: dict[Any, int]) -> Hashabl
 
     def key(value: Any) -> Hashable:
         if isinstance(value, types.ModuleType):
-            read = names & vars(value).keys() if _is_own(value.__name__) else ()
+            read = names & vars(value).keys() if _is_own(value) else ()
             new = sorted(n for n in read if (value, n) not in seen)
             seen.update({(value, n): len(seen) for n in new})
             return value, tuple((n, key(vars(value)[n])) for n in new)
         if not isinstance(value, types.FunctionType):
             return static_key(value, seen)
         # Functions of packages do not change, and name others without end.
-        is_near = value.__module__ == function.__module__ or _is_own(str(value.__module__))
+        is_near = value.__module__ == function.__module__ or _is_own(value)
         return static_key(value, seen) if is_near else value
 
-    named = tuple((n, key(function.__globals__.get(n))) for n in sorted(globals_))
-    package = function.__globals__.get("__package__") or ""
-    for level, name in sorted(imported):
-        with contextlib.suppress(ImportError):  # beyond the top of a package
-            name = importlib.util.resolve_name("." * level + name, package)
-        named += ((name, key(sys.modules.get(name))),)
-    held = [key(_content(cell)) for cell in function.__closure__ or ()]
-    own = function.__defaults__, function.__kwdefaults__, vars(function)
-    defaults = static_key(own, seen)
+    with seen.reading(names):
+        named = tuple((n, key(function.__globals__.get(n))) for n in sorted(globals_))
+        package = function.__globals__.get("__package__")
+        for level, name in sorted(imported):
+            if level and isinstance(package, str):
+                with contextlib.suppress(ImportError):  # beyond the top of a package
+                    name = importlib.util.resolve_name("." * level + name, package)
+            named += ((name, key(sys.modules.get(name))),)
+        held = [key(_content(cell)) for cell in function.__closure__ or ()]
+        own = function.__defaults__, function.__kwdefaults__, vars(function)
+        defaults = static_key(own, seen)
     return function.__module__, function.__qualname__, function.__code__, (*held, defaults), named
 
 
@@ -221,7 +279,8 @@ def _names(
         for level, _, i in zip(steps, steps[1:], steps[2:], strict=False)
         if i.opname == "IMPORT_NAME"
     }
-    texts = {c for c in code.co_consts if isinstance(c, str) and c.isidentifier()}
+    constants = [a for c in code.co_consts for a in (c if isinstance(c, tuple) else [c])]
+    texts = {c for c in constants if isinstance(c, str) and c.isidentifier()}
     own = read | (texts if "globals" in read else set()), imported, texts | {*code.co_names}
     inner = [_names(c) for c in code.co_consts if isinstance(c, types.CodeType)]
     names, modules, every = (frozenset().union(*each) for each in zip(own, *inner, strict=True))

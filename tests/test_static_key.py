@@ -21,6 +21,7 @@ from dgp_ppl._partition import Call, Partition
 from dgp_ppl._static_key import static_key
 
 SD = 0.1
+RUNS = []
 
 
 def own_model(x, y=None, *, z):
@@ -74,6 +75,9 @@ class Prior:
 
     def read(self):
         return SD
+
+    def run(self):
+        RUNS.append(self.model)
 
 
 class Kind(enum.Enum):
@@ -136,7 +140,7 @@ def test_what_methods_and_containers_hold(monkeypatch):
     bytes_, table = array.array("d", [0.1]), {"sd": 0.1}
     view, holder = types.MappingProxyType(table), types.SimpleNamespace(f=lambda: SD)
     kernel, vector = kernels.SquaredExponential(1.0, np.ones(2)), np.vectorize(lambda x: x * SD)
-    wrapped = jax.custom_jvp(lambda x: x * SD)
+    wrapped, keeper = jax.custom_jvp(lambda x: x * SD), Noisy(prior.model)
     monkeypatch.setitem(sys.modules, "own", package := types.ModuleType("own"))
     monkeypatch.setitem(sys.modules, "own.settings", settings := types.ModuleType("own.settings"))
     package.__path__, package.settings, settings.sd = [], settings, 0.1
@@ -149,7 +153,7 @@ def test_what_methods_and_containers_hold(monkeypatch):
         lambda: Prior().read(), lambda: Kind.A.sd, lambda: Outer.inner.sd, lambda: frozen,
         lambda: Outer().inner.sd, lambda: bytes_[0], lambda: view["sd"], lambda: holder.f(),
         lambda: kernel, lambda: vector(1.0), lambda: wrapped(1.0), inside["one"], inside["two"],
-        lambda: globals()["SD"], inside["three"], Frozen(table, np.ones(1)),
+        lambda: globals()["SD"], inside["three"], Frozen(table, np.ones(1)), keeper.model,
     )  # fmt: skip
     before = [static_key(f) for f in functions]
     assert before == [static_key(f) for f in functions]
@@ -157,8 +161,10 @@ def test_what_methods_and_containers_hold(monkeypatch):
     monkeypatch.setattr(Outer.inner, "sd", 0.2)
     bytes_[0] = table["sd"] = frozen.table["sd"] = kernel.lengthscale[0] = settings.sd = 0.2
     after = [static_key(f) for f in functions]
-    assert [a == b for a, b in zip(before, after, strict=True)] == [False] * 20
+    assert [a == b for a, b in zip(before, after, strict=True)] == [False] * 21
     before = static_key(prior.model)
+    RUNS.append(1)  # which the model does not read
+    assert static_key(prior.model) == before
     monkeypatch.setattr(Prior, "read", lambda self: 3.0)
     assert static_key(prior.model) != before
 
