@@ -110,14 +110,14 @@ class RunFolder:
         record: dict[str, Any] = {"about": own.settings, "versions": own.versions}
         if not latest.exists():
             record |= {"program": digest(own.program()), "numbers": own.numbers()}
-            record["start"] = own.start
+            record |= {"start": own.start, "sketch": own.sketch}
             self._record = {"run": _checksum(record), **record}
             return 0, [], state
         try:
             found = json.loads(latest.read_text())
             if found.pop("checksum", None) != _checksum(found):
                 raise ValueError("its checksum differs or, of an old version, is missing")
-            names = "run", "about", "versions", "program", "numbers", "start"
+            names = "run", "about", "versions", "program", "numbers"
             self._record = {n: found[n] for n in names}
             steps, self.parts = (found[n] for n in ("steps", "parts"))
             check_count(_LATEST, "steps", steps, 0)
@@ -126,10 +126,15 @@ class RunFolder:
             raise _damaged(latest, error) from error
         settings, versions = found["about"], found["versions"]
         changed = {n: v for n, v in own.versions.items() if versions.get(n) != v}
-        rounding = 1e-3 if changed else 1e-6
-        differing = [
-            n for n, value in own.settings.items() if not _same(settings.get(n), value, rounding)
-        ]
+        if "start" not in found:
+            raise DataError(
+                f"{self.path} is a run of an earlier version of dgp_ppl, which does not say how it "
+                "began: finish it with that version, or take another folder"
+            )
+        self._record |= {n: found[n] for n in ("start", "sketch")}
+        is_like = _same(found["sketch"], own.sketch) if changed else found["start"] == own.start
+        differing = [n for n, value in own.settings.items() if settings.get(n) != value]
+        differing += [] if is_like else ["start"]
         if not differing:
             record["program"] = digest(own.program())
             if changed:
@@ -140,15 +145,14 @@ class RunFolder:
                 differing = ["program (model, guide, kernel, objective, optimizer or an option)"]
         if differing:
             raise DataError(
-                f"{self.path} holds another run: its {', '.join(differing)} "
-                f"differ{'s' * (len(differing) == 1)}; take another folder, or remove this one"
+                f"{self.path} holds another run: different {', '.join(differing)}; take another "
+                "folder, or remove this one"
             )
-        if changed or found["start"] != own.start:
+        if changed:
             was = ", ".join(f"{n} {versions.get(n)}, now {v}" for n, v in changed.items())
-            was = f"with {was}" if changed else "from a start that differs by rounding errors"
             warnings.warn(
-                f"{self.path} was begun {was}; the run goes on, and differs from an uninterrupted "
-                "one by rounding errors or more",
+                f"{self.path} was begun with {was}; the run goes on, and differs from an "
+                "uninterrupted one by rounding errors or more",
                 stacklevel=5,
             )
         self._record |= record
@@ -225,12 +229,9 @@ def _damaged(path: Path, error: object) -> DataError:
     return DataError(f"{path} cannot be read ({error}); the run's folder is damaged: remove it")
 
 
-def _same(a: Any, b: Any, rounding: float) -> bool:
-    """Return whether values are equal; floats in lists may differ by rounding errors."""
-    if isinstance(b, list) and b and isinstance(b[0], float):
-        is_like = isinstance(a, list) and len(a) == len(b)
-        return is_like and np.allclose(a, b, rounding, equal_nan=True)
-    return a == b
+def _same(a: Any, b: list[float]) -> bool:
+    """Return whether sketches are equal but for rounding errors."""
+    return isinstance(a, list) and len(a) == len(b) and np.allclose(a, b, 1e-3, 0, equal_nan=True)
 
 
 def _like(saved: np.ndarray, leaf: Any) -> Array:

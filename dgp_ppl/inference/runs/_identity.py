@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
+import platform
 import re
 import types
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -26,9 +30,9 @@ _COUNTED = (bool, int, float, str, type(None), ClosedJaxpr)
 class Identity:
     """What tells a run from others: settings, arguments, the first state and the traced program.
 
-    `program` traces its steps, and counts where the versions are the same. Where they differ, the
-    norms of `results` count, which the program makes `with_noise` of a rounding. Of the first state
-    the `start` counts, or where another machine rounds it otherwise, its sketch.
+    `program` traces its steps, and counts with the `start` where versions and machine are the same.
+    Where they differ, a sketch of the first state counts, and the norms of `results`, which the
+    program makes `with_noise` of a rounding.
     """
 
     def __init__(
@@ -37,11 +41,11 @@ class Identity:
     ) -> None:  # fmt: skip
         self.program, self.results = program, results
         plain = {n: a.item() if hasattr(a, "item") else a for n, a in settings.items()}
-        self.start = digest(jax.tree.map(raw, jax.tree.leaves(first)))
-        self.settings = plain | {"arguments": digest(arguments), "start": sketch(first)}
+        self.start, self.sketch = digest(first), sketch(first)
+        self.settings = plain | {"arguments": digest(arguments)}
         self.versions = {n: v for n, v in package_versions().items() if n in _PROGRAM_PACKAGES}
         self.versions |= {n: str(v) for n, v in versions.items()}
-        self.versions["platform"] = jax.default_backend()
+        self.versions["platform"] = f"{jax.default_backend()} {_processor()}".strip()
 
     def numbers(self) -> tuple[list[float], list[float]]:
         """Return norms of results, and how far they may be off under other versions.
@@ -53,6 +57,15 @@ class Identity:
         with np.errstate(invalid="ignore"):
             spread = np.max([np.abs(a - value) for a in others], axis=0)
         return value.tolist(), (1e-5 * value + 20 * spread).tolist()
+
+
+@functools.cache
+def _processor() -> str:
+    """Return the kind of this machine's processor, for which XLA compiles."""
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(a for a in lines if a.startswith("model name")).partition(":")[2].strip()
+    return platform.processor()
 
 
 def norms(tree: Any) -> list[float]:
@@ -70,7 +83,7 @@ def sketch(tree: Any) -> list[float]:
         return a + size * rng.standard_normal(a.shape)
 
     arrays = [np.asarray(a) for a in map(raw, jax.tree.leaves(tree))]
-    return norms([moved(a.astype(float)) for a in arrays if a.dtype.kind not in "iub"])
+    return norms([moved(a.astype(float)) for a in arrays if a.dtype.kind not in "iubc"])
 
 
 def with_noise(tree: Any, noise: float, rounding: float) -> Any:

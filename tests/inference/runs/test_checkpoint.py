@@ -14,7 +14,7 @@ from support.helpers import KEY
 from support.mcmc_runs import assert_same, sampled, slope
 
 import dgp_ppl as dgp
-from dgp_ppl.inference.runs._checkpoint import RunFolder
+from dgp_ppl.inference.runs._checkpoint import RunFolder, _checksum
 from dgp_ppl.inference.samplers._sghmc import SGHMC
 
 
@@ -25,7 +25,7 @@ def test_another_run_in_the_folder(tmp_path):
         ("thinning", {"thinning": 2}),
         ("program", {"kernel": SGHMC(handlers.scale(slope, 1.001))}),
     ):
-        with pytest.raises(dgp.DataError, match=f"holds another run: its {differing}"):
+        with pytest.raises(dgp.DataError, match=f"holds another run: different {differing}"):
             sampled(**({"num_samples": 5, "checkpoint": tmp_path / "run"} | options))
     assert_same(first, sampled(num_samples=5, checkpoint=tmp_path / "run"))
     sampled(num_samples=5, checkpoint=tmp_path / "foreign", thinning=2)
@@ -33,7 +33,7 @@ def test_another_run_in_the_folder(tmp_path):
     damage(tmp_path / "run", foreign, lambda: sampled(num_samples=5, checkpoint=tmp_path / "run"))
 
 
-def test_another_start(tmp_path):
+def test_another_start(tmp_path, monkeypatch):
     """The first values are no part of the traced steps."""
 
     def fitted(*start):
@@ -45,11 +45,21 @@ def test_another_start(tmp_path):
 
     first = fitted(1.0, -2.0)
     np.testing.assert_array_equal(fitted(1.0, -2.0), first)
-    for other in ((-1.0, 2.0), (-2.0, 1.0), (1.0, -2.0001)):
-        with pytest.raises(dgp.DataError, match="holds another run: its start differ"):
+    for other in ((-1.0, 2.0), (-2.0, 1.0), (1.0, -2.0001), (np.nextafter(np.float32(1), 2), -2.0)):
+        with pytest.raises(dgp.DataError, match="holds another run: different start;"):
             fitted(*other)
-    with pytest.warns(UserWarning, match="from a start that differs by rounding errors; the run"):
-        fitted(np.nextafter(np.float32(1.0), np.float32(2.0)), -2.0)
+    # Another machine may round them otherwise.
+    monkeypatch.setattr("dgp_ppl.inference.runs._identity._processor", lambda: "another")
+    with pytest.raises(dgp.DataError, match="holds another run: different start;"):
+        fitted(-1.0, 2.0)
+    with pytest.warns(UserWarning, match="was begun with platform .*, now cpu another; the run"):
+        fitted(np.nextafter(np.float32(1), 2), -2.0)
+    old = tmp_path / "run" / "latest.json"
+    record = json.loads(old.read_text())
+    record = {n: a for n, a in record.items() if n not in ("start", "checksum")}
+    old.write_text(json.dumps(record | {"checksum": _checksum(record)}))
+    with pytest.raises(dgp.DataError, match="is a run of an earlier version of dgp_ppl"):
+        fitted(1.0, -2.0)
 
 
 def damage(folder, foreign, run):

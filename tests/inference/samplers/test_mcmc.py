@@ -183,5 +183,5 @@ def test_an_interrupted_fit_mcem(press_ctrl_c, monkeypatch, tmp_path, kind, iter
     assert found.params == whole.params
     np.testing.assert_array_equal(found.losses, whole.losses)
     np.testing.assert_array_equal(found.chains.samples["w"], whole.chains.samples["w"])
-    with pytest.raises(dgp.DataError, match="holds another run: its window differ"):
+    with pytest.raises(dgp.DataError, match="holds another run: different window;"):
         dgp.fit_mcem(KEY, learned, X, Y, checkpoint=tmp_path, window=7, **MCEM)

@@ -112,5 +112,5 @@ def test_a_folder_of_a_kernel_with_other_options(tmp_path):
     np.testing.assert_array_equal(run().samples["w"], run().samples["w"])
     masses = np.array([1.0, 1.0, 1.0, 2.0])
     for option in {"trajectory_length": 3.0}, {"inverse_mass_matrix": masses}:
-        with pytest.raises(DataError, match=r"holds another run: its (start|program)"):
+        with pytest.raises(DataError, match=r"holds another run: different (start|program)"):
             run(**option)

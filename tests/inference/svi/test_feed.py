@@ -181,6 +181,6 @@ def test_rows_that_the_first_minibatch_does_not_have_count_too(tmp_path):
     y[first] = Y[first]
     rows = dgp.Rows.from_arrays(X, y, buffer_rows=50)
     rows._reader.chunk_rows = 4
-    with pytest.raises(dgp.DataError, match="holds another run: its source differ"):
+    with pytest.raises(dgp.DataError, match="holds another run: different source;"):
         streamed(6, rows, checkpoint=tmp_path)
     assert_same(streamed(6, checkpoint=tmp_path), streamed(6))
