@@ -21,6 +21,7 @@ _OF_TRACED = (
     jax.errors.TracerArrayConversionError,
     jax.errors.TracerIntegerConversionError,
 )
+_HUGE = 1e30  # nats; quadrature takes the lowest number for the log of 0
 _BOUNDED = _LIMITS.positive, _LIMITS.nonnegative, _LIMITS.unit_interval, _LIMITS.simplex
 
 Likelihood = Callable[[Array], dist.Distribution]
@@ -69,18 +70,34 @@ def bounded_arguments(distribution: Any) -> Iterator[tuple[str, Any, Any]]:
 
 
 def out_of_limits(likelihood: Likelihood, f: Array) -> dict[str, Array]:
-    """Return whether arguments with limits, by description, leave them 4 above or below 0.
+    """Return whether arguments with limits, by description, leave them 4 off 0 and off the mean f.
 
     A 0 is no fault: it is the exponential of a low f in float32.
     """
-    given = likelihood(jnp.stack([jnp.full_like(f, a) for a in (-4.0, 4.0)]))
-    return {
-        f"{what} is out of its limits, {limit},": jnp.any(
-            ~(value >= 0) | ((limit is _LIMITS.unit_interval) & (value > 1))
-        )
-        for what, limit, value in bounded_arguments(given)
-        if limit is not _LIMITS.simplex
-    }
+    centre = f.mean(axis=0)
+    tried = jnp.stack([jnp.full_like(f, c + a) for c in (0.0, centre) for a in (-4.0, 4.0)])
+    found = {}
+    for what, limit, value in bounded_arguments(likelihood(tried)):
+        most = 1 + 1e-6 if limit is _LIMITS.unit_interval else jnp.inf
+        if jnp.shape(value)[:2] == tried.shape[:2]:  # else it does not depend on f
+            inside = ((value >= 0) & (value <= most)).reshape(2, -1).all(axis=1)
+            found[f"{what} leaves its limits, {limit},"] = ~inside.any() & jnp.isfinite(f).all()
+    return found
+
+
+def is_impossible(given: Any, value: Array) -> Array:
+    """Return where y, [N, ...], has no finite density at any of many f; `given` is of [T, N, ...].
+
+    Windows that move with f reach what lies between them.
+    """
+    log_p = given.log_prob(value)
+    possible = jnp.any((jnp.abs(log_p) < _HUGE) & given.support(value), axis=0)
+    ends = [jnp.asarray(getattr(given.support, n, jnp.nan)) for n in ("lower_bound", "upper_bound")]
+    if any(end.ndim > value.ndim for end in ends):
+        low, high = jnp.broadcast_arrays(*ends)
+        least, most = jnp.nanmin(low, axis=0), jnp.nanmax(high, axis=0)
+        possible = possible | (~(value < least) & ~(value > most))
+    return ~possible
 
 
 def check_nodes(likelihood: Likelihood, f: Array, batch_shape: tuple[int, ...]) -> None:

@@ -26,7 +26,7 @@ from dgp_ppl.core._marginals import Marginals
 from dgp_ppl.core._minibatch import real_rows
 from dgp_ppl.likelihoods._analytic import AnalyticLikelihood
 from dgp_ppl.likelihoods._counts import draw, whole
-from dgp_ppl.likelihoods._likelihood_sites import call_likelihood, check_nodes
+from dgp_ppl.likelihoods._likelihood_sites import call_likelihood, check_nodes, is_impossible
 from dgp_ppl.likelihoods._mixture import EntriesMixture, LatentMixture, Mixture, with_entries
 from dgp_ppl.likelihoods._quadrature import TRAPEZOID, expectation, log_expectation
 from dgp_ppl.likelihoods._survival import with_exact_tails
@@ -36,7 +36,6 @@ from dgp_ppl.linalg._products import deviation
 _DENSE_DRAWS = 4
 # Values of f that are tried before the data are called impossible: no links are 0 or 1 there.
 _TRIED = np.concatenate([[-a, a] for a in (0.011, 0.11, 1.1, 3.3, 11.0, 33.0, 110.0, 1100.0)])
-_HUGE = 1e30  # nats; quadrature takes the lowest number for the log of 0
 
 Likelihood = Callable[[Array], dist.Distribution]
 """A function from f, [..., N] or [..., N, P], to the distribution of y given f."""
@@ -152,9 +151,7 @@ class Observed(dist.Distribution):
         f = jnp.stack([jnp.full_like(self.latent_mean, a) for a in _TRIED])
         if value.shape == self.latent_mean.shape:  # y itself, where links may be 0 or 1, nearly
             f = jnp.concatenate([f, jnp.stack([value - 1e-4, value + 1e-4]).astype(f.dtype)])
-        given: Any = self.likelihood(f)
-        log_p = self._without_missing_entries(given).log_prob(value)
-        return ~jnp.any((jnp.abs(log_p) < _HUGE) & given.support(value), axis=0)
+        return is_impossible(self._without_missing_entries(self.likelihood(f)), value)
 
     def _log_expected_likelihood(self, value: Array) -> Array:
         if self.scalar and self.normal_scale is None and not self.analytic:

@@ -203,7 +203,7 @@ def bad_arguments():
          lambda: fit_to(model=partial(observed, lambda f: dist.Normal(f, -0.1)))),
         ("observe: probs of BernoulliProbs is f, which is any number, wanted UnitInterval",
          lambda: dgp.observe(F, lambda f: dist.Bernoulli(probs=f))),
-        (r"site 'y': scale of Normal is out of its limits.*f = -4 or 4.*wanted a link",
+        (r"site 'y': scale of Normal leaves its limits, Pos.* at an f of -4 or 4, wanted a link",
          lambda: fit_to(model=partial(observed, lambda f: dist.Normal(0.0, f + 1)))),
         ("noise has shape .3,., wanted a number or .1,.", lambda: fit_to(noise=np.ones(3))),
         (r"sgpr: x has shape \(20,\), wanted \[N, 1\]", lambda: models.sgpr(X[:, 0], Y, z=Z)),

@@ -115,8 +115,9 @@ def _check_likelihoods(caller: str, model: Model, call: Call, undecided: dict[st
     for name, wrong in limits.items():
         if found := [what for what, is_wrong in wrong.items() if is_wrong]:
             raise ValueError(
-                f"{caller}: site {name!r}: {found[0]} at f = -4 or 4, and f is any number, wanted "
-                "a link of all of f, such as jnp.exp(f), jax.nn.softplus(f) or jax.nn.sigmoid(f)"
+                f"{caller}: site {name!r}: {found[0]} at an f of -4 or 4, "
+                "wanted a link of all f, such as jnp.exp(f), jax.nn.softplus(f) or "
+                "jax.nn.sigmoid(f)"
             )
     for name, (bad, y) in impossible.items():
         if bad.any():

@@ -140,6 +140,9 @@ def test_rows_that_no_latent_value_can_produce():
 
     share = lambda f, s: dist.BetaProportion(1 / (1 + jnp.exp(-f)), 10.0)  # noqa: E731
     around = lambda f, s: dist.Uniform(f - s, f + s)  # noqa: E731
+    shifted_t = lambda f, s: dist.TransformedDistribution(  # noqa: E731 - of Python's numbers
+        dist.StudentT(4.0, 0.0, 1.0), dist.transforms.AffineTransform(f, 1.0)
+    )
     for make, good, bad in (
         (share, 0.5, 0.0),
         (share, 1e-6, 1.0),
@@ -148,6 +151,10 @@ def test_rows_that_no_latent_value_can_produce():
         (lambda f, s: dist.TruncatedNormal(f, s, low=0.0), 1e3, -0.1),
         (lambda f, s: dist.Binomial(jnp.full(20, 4), logits=f), 4.0, 5.0),
         (around, 70.0, None),
+        (lambda f, s: dist.Uniform(2 * f - 0.01, 2 * f + 0.01), 0.5, None),
+        (lambda f, s: dist.TruncatedNormal(3 + 2 * f, s, low=3 + 2 * f, high=3.3 + 2 * f), 5, None),
+        (shifted_t, 0.5, None),
+        (lambda f, s: dist.Normal(f, 0.3 + 0.05 * f), 0.5, None),
     ):
         y = np.full(20, good, np.float32)
         y[5] = np.nan  # masked
