@@ -25,7 +25,6 @@ from dgp_ppl import kernels, models
 from dgp_ppl.inference import minimize
 
 NAMES = ("frequency", "amplitude")
-DISCREPANCY, SMOOTH, NOISE = 0.1, 0.3, 0.05  # sd, lengthscale, and sd of the observations
 
 
 def simulator(x: np.ndarray, theta: np.ndarray) -> np.ndarray:
@@ -58,11 +57,12 @@ def calibration(x: Any, y: Any = None, *, emulator: Any) -> None:
 
 
 def simulate(seed: int, rows: int = 30) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return controls, observations and the true parameters."""
+    """Return controls, observations and the true parameters, all from the priors of the model."""
     rng = np.random.default_rng(seed)
-    x, theta = np.linspace(0, 1, rows), rng.uniform(0.1, 0.9, 2)
-    apart = (x[:, None] - x) / SMOOTH
-    K = DISCREPANCY**2 * np.exp(-0.5 * apart**2) + NOISE**2 * np.eye(rows)
+    x, theta = np.linspace(0, 1, rows), rng.uniform(0, 1, 2)
+    apart = (x[:, None] - x) / np.exp(rng.normal(-1, 0.5))
+    sd, noise = 0.3 * np.abs(rng.normal(size=2))
+    K = sd**2 * np.exp(-0.5 * apart**2) + noise**2 * np.eye(rows)
     return x, rng.multivariate_normal(simulator(x, theta), K), theta
 
 
