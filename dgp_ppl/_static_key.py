@@ -32,24 +32,48 @@ _LAZY = functools.cached_property | functools.partialmethod
 _CALLED = types.FunctionType | types.MethodType | functools.partial
 _CONTAINERS = list | tuple | dict | set | deque
 _LIBRARIES = ("builtins", "dgp_ppl", "equinox", "jax", "jaxlib", "numpy", "numpyro", "optax")
-_MOST, _MANY = 100, 1000  # functions and objects that are looked into: in attributes, and in all
+_MOST, _MANY = 100, 3000  # objects that are looked into: of those in attributes, and of all
 # Methods that no model calls, but where it makes an object.
 _UNUSED = {"__init__", "__new__", "__post_init__", "__repr__", "__str__", "__del__"}
 _DIGESTS: ContextVar[dict[int, tuple[np.ndarray, bytes]]] = ContextVar("digests")
 
 
 class _Seen(dict[Any, int]):
-    """What has its key already, by its number, and the names that the code at hand reads."""
+    """What has its key already, by its number, and what the code so far may call of classes."""
 
-    names: frozenset[str] = frozenset()
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()  # that this code reads
+        self.objects: dict[SameObject, int] = {}
+        self.members: dict[SameObject, dict[str, list[types.FunctionType]]] = {}
+        self.called: set[tuple[SameObject, str]] = set()  # members by Python or another class
 
-    @contextlib.contextmanager
-    def reading(self, names: frozenset[str]) -> Iterator[None]:
-        before, self.names = self.names, names
-        try:
-            yield
-        finally:
-            self.names = before
+    def add_members(self, cls: type, is_made: bool) -> None:
+        """Add the user's methods and properties of a class; `is_made` if code names the class."""
+        same = SameObject(cls)
+        if same not in self.members or is_made:
+            every, others = _members(cls)
+            unused = set() if is_made else _UNUSED
+            self.called |= {
+                (same, n) for n in every if n in others or (n.startswith("__") and n not in unused)
+            }
+            self.members.setdefault(same, every)
+
+    def rest(self) -> Hashable:
+        """Return the keys of all members that code names, which may name others in turn."""
+        known: dict[tuple[int, str], Hashable] = {}
+        while True:
+            new = [
+                (i, n, functions)
+                for i, (same, every) in enumerate(self.members.items())
+                for n, functions in every.items()
+                if (i, n) not in known
+                and (n in self.names or (same, n) in self.called or "getattr" in self.names)
+            ]
+            if not new:
+                return tuple(known.items())
+            for i, n, functions in new:
+                known[i, n] = tuple(_function_key(f, self) for f in functions)
 
 
 def static_key(value: Any, seen: _Seen | None = None) -> Hashable:
@@ -59,15 +83,17 @@ def static_key(value: Any, seen: _Seen | None = None) -> Hashable:
     globals that their code names, also of modules. So a function that is defined again needs no new
     program. NumPy's arrays, containers and data frames are equal by value, and samplers by their
     settings. Other objects are equal to themselves only, and as long as their attributes, those of
-    their class, and the methods that the code names are the same. What changes inside of installed
-    packages, or behind the first hundred objects, is not seen. `seen` has what has its key already,
-    as each has it once: helpers that many functions call, and functions that call themselves.
+    their class, and the methods that some of this code names are the same. What changes inside of
+    installed packages, or behind the first hundred objects in attributes, is not seen. `seen` has
+    what has its key already, as each has it once: helpers that many functions call, and functions
+    that call themselves.
     """
     if seen is None:
         try:
-            return static_key(value, _Seen())
-        except Exception:  # users' objects may raise any, and chains have no end
-            return SameObject(value)
+            key = static_key(value, seen := _Seen())
+            return (key, seen.rest()) if seen.members else key
+        except RecursionError:  # what holds itself, or a long chain: equal to itself only
+            return SameObject(getattr(value, "__self__", value)), getattr(value, "__func__", None)
     if isinstance(value, _CONTAINERS):
         return _container_key(value, functools.partial(static_key, seen=seen))
     if isinstance(value, types.MappingProxyType):
@@ -75,9 +101,7 @@ def static_key(value: Any, seen: _Seen | None = None) -> Hashable:
     if isinstance(value, functools.partial):
         return functools.partial, static_key((value.func, value.args, value.keywords), seen)
     if isinstance(value, types.MethodType):
-        code = getattr(value.__func__, "__code__", None)
-        with seen.reading(seen.names if code is None else seen.names | _names(code)[2]):
-            return types.MethodType, static_key((value.__func__, value.__self__), seen)
+        return types.MethodType, static_key((value.__func__, value.__self__), seen)
     if isinstance(value, Messenger):
         held = {n: a for n, a in vars(value).items() if not n.startswith("__")}
         return type(value), static_key(held, seen)
@@ -87,23 +111,21 @@ def static_key(value: Any, seen: _Seen | None = None) -> Hashable:
     if isinstance(value, types.FunctionType):
         return _function_key(value, seen)
     own = _own_key(value)
-    if not _holds(value) or len(seen) > _MANY:
+    if not _holds(value) or len(seen.objects) > _MANY:
         return own
     same, cls = SameObject(value), value if isinstance(value, type) else type(value)
-    members, names = _members(cls, seen.names, is_made=cls is value)
-    new = {n: f for n, f in members.items() if (same, n) not in seen}
-    seen.update({(same, n): len(seen) for n in new})
-    is_first = same not in seen
-    number = seen.setdefault(same, len(seen))
-    methods = tuple((n, _function_key(f, seen)) for n, f in new.items())
-    if not is_first:
-        return own, number, methods
-    held = _class_attributes(cls)
-    if cls is not value:
-        held |= getattr(value, "__dict__", {})
-        held |= {n: getattr(value, n) for n in _slots(cls) if hasattr(value, n)}
-    with seen.reading(names):
-        return own, methods, tuple((n, _held_key(a, seen)) for n, a in held.items())
+    if same in seen.objects:
+        return own, seen.objects[same]
+    seen.objects[same] = len(seen.objects)
+    try:
+        seen.add_members(cls, is_made=cls is value)
+        held = _class_attributes(cls)
+        if cls is not value:
+            held |= getattr(value, "__dict__", {})
+            held |= {n: getattr(value, n) for n in _slots(cls) if hasattr(value, n)}
+    except Exception:  # users' objects may raise any
+        return own
+    return own, tuple((n, _held_key(a, seen)) for n, a in held.items())
 
 
 def _holds(value: Any) -> bool:
@@ -137,7 +159,7 @@ def _held_key(value: Any, seen: _Seen) -> Hashable:
     follows = isinstance(value, _NAMESPACES | types.MappingProxyType)
     holds = isinstance(value, _CALLED) or _holds(value)
     follows = follows or (holds and (dataclasses.is_dataclass(value) or _is_own(of)))
-    return static_key(value, seen) if follows and len(seen) < _MOST else _own_key(value)
+    return static_key(value, seen) if follows and len(seen.objects) < _MOST else _own_key(value)
 
 
 @contextlib.contextmanager
@@ -162,17 +184,11 @@ def _slots(cls: type) -> list[str]:
     return [n for n in names if not n.startswith("__")]
 
 
-def _members(
-    cls: type, names: frozenset[str], is_made: bool
-) -> tuple[dict[str, types.FunctionType], frozenset[str]]:
-    """Return the user's methods and properties of a class that code calls, and all names.
-
-    These are what the `names` of this code and of its methods say, what Python calls by itself, and
-    what another class expects. `is_made` says whether the code may make objects of this class.
-    """
-    every: dict[str, types.FunctionType] = {}
+def _members(cls: type) -> tuple[dict[str, list[types.FunctionType]], set[str]]:
+    """Return the user's methods and properties of a class and its bases, and names of others."""
+    every: dict[str, list[types.FunctionType]] = {}
     others: set[str] = set()  # names of classes that are not the user's, which call them
-    for c in reversed(cls.__mro__):
+    for c in cls.__mro__:
         if not _is_own(c):
             others |= vars(c).keys()
             continue
@@ -181,14 +197,8 @@ def _members(
             f = f.fget if isinstance(f, property) else f
             f = f.func if isinstance(f, _LAZY) else f
             if isinstance(f, types.FunctionType):
-                every[name] = f
-    unused = set() if is_made else _UNUSED
-    found = {n for n in every if n in others or n.startswith("__")} - unused
-    read, known = names, set()
-    while new := (found | (read & every.keys())) - known:
-        known |= new
-        read = read.union(*(_names(every[n].__code__)[2] for n in new))
-    return {n: every[n] for n in sorted(known)}, read
+                every.setdefault(name, []).append(f)
+    return every, others
 
 
 def _container_key(value: Any, key: Callable[[Any], Hashable]) -> Hashable:
@@ -219,7 +229,7 @@ def _own_key(value: Any) -> Hashable:
         return type(value), value.dtype, value.shape, digests[id(value)][1]
     try:
         hash(value)
-    except TypeError:
+    except Exception:  # of users' objects, any
         return SameObject(value)
     return type(value), value  # 1 == 1.0 == True, and programs may differ
 
@@ -229,6 +239,7 @@ def _function_key(function: types.FunctionType, seen: _Seen) -> Hashable:
         return types.FunctionType, seen[function]
     seen[function] = len(seen)
     globals_, imported, names = _names(function.__code__)
+    seen.names |= names
 
     def key(value: Any) -> Hashable:
         if isinstance(value, types.ModuleType):
@@ -242,17 +253,16 @@ def _function_key(function: types.FunctionType, seen: _Seen) -> Hashable:
         is_near = value.__module__ == function.__module__ or _is_own(value)
         return static_key(value, seen) if is_near else value
 
-    with seen.reading(names):
-        named = tuple((n, key(function.__globals__.get(n))) for n in sorted(globals_))
-        package = function.__globals__.get("__package__")
-        for level, name in sorted(imported):
-            if level and isinstance(package, str):
-                with contextlib.suppress(ImportError):  # beyond the top of a package
-                    name = importlib.util.resolve_name("." * level + name, package)
-            named += ((name, key(sys.modules.get(name))),)
-        held = [key(_content(cell)) for cell in function.__closure__ or ()]
-        own = function.__defaults__, function.__kwdefaults__, vars(function)
-        defaults = static_key(own, seen)
+    named = tuple((n, key(function.__globals__.get(n))) for n in sorted(globals_))
+    package = function.__globals__.get("__package__")
+    for level, name in sorted(imported):
+        if level and isinstance(package, str):
+            with contextlib.suppress(ImportError):  # beyond the top of a package
+                name = importlib.util.resolve_name("." * level + name, package)
+        named += ((name, key(sys.modules.get(name))),)
+    held = [key(_content(cell)) for cell in function.__closure__ or ()]
+    own = function.__defaults__, function.__kwdefaults__, vars(function)
+    defaults = static_key(own, seen)
     return function.__module__, function.__qualname__, function.__code__, (*held, defaults), named
 
 

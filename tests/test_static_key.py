@@ -80,6 +80,25 @@ class Prior:
         RUNS.append(self.model)
 
 
+class Narrow(Prior):
+    """A method of a base, a name that is made, and an object that does not let itself be read."""
+
+    __slots__ = ("broken",)
+
+    def read(self):
+        return super().read() + 1
+
+    def by_name(self):
+        return getattr(self, "re" + "ad")()
+
+    def __getattr__(self, name):
+        raise RuntimeError(name)
+
+
+def reads(prior):
+    return prior.read()
+
+
 class Kind(enum.Enum):
     A = 1
 
@@ -136,7 +155,7 @@ def test_globals_and_attributes_that_change(monkeypatch):
 
 
 def test_what_methods_and_containers_hold(monkeypatch):
-    prior, frozen = Prior(), Frozen({"sd": 0.1}, np.zeros(2))
+    prior, narrow, frozen = Prior(), Narrow(), Frozen({"sd": 0.1}, np.zeros(2))
     bytes_, table = array.array("d", [0.1]), {"sd": 0.1}
     view, holder = types.MappingProxyType(table), types.SimpleNamespace(f=lambda: SD)
     kernel, vector = kernels.SquaredExponential(1.0, np.ones(2)), np.vectorize(lambda x: x * SD)
@@ -154,6 +173,7 @@ def test_what_methods_and_containers_hold(monkeypatch):
         lambda: Outer().inner.sd, lambda: bytes_[0], lambda: view["sd"], lambda: holder.f(),
         lambda: kernel, lambda: vector(1.0), lambda: wrapped(1.0), inside["one"], inside["two"],
         lambda: globals()["SD"], inside["three"], Frozen(table, np.ones(1)), keeper.model,
+        narrow.model, lambda: reads(prior), lambda: narrow.by_name(), lambda: (narrow, SD),
     )  # fmt: skip
     before = [static_key(f) for f in functions]
     assert before == [static_key(f) for f in functions]
@@ -161,7 +181,7 @@ def test_what_methods_and_containers_hold(monkeypatch):
     monkeypatch.setattr(Outer.inner, "sd", 0.2)
     bytes_[0] = table["sd"] = frozen.table["sd"] = kernel.lengthscale[0] = settings.sd = 0.2
     after = [static_key(f) for f in functions]
-    assert [a == b for a, b in zip(before, after, strict=True)] == [False] * 21
+    assert [a == b for a, b in zip(before, after, strict=True)] == [False] * 25
     before = static_key(prior.model)
     RUNS.append(1)  # which the model does not read
     assert static_key(prior.model) == before

@@ -288,7 +288,7 @@ def _check_values(
     bounds = jax.tree.leaves(vars(support)) if hasattr(support, "__dict__") else []
     if support.event_dim or any(isinstance(a, Tracer) for a in bounds):
         return False  # a support that params determine, or of rows as a whole
-    inside = np.broadcast_to(np.asarray(support(y)), y.shape)
+    inside = np.broadcast_to(np.asarray(support(y)), y.shape) & ~np.isinf(y)
     if (bad := ~inside & seen).any():
         raise off_support(caller, what, fn, bad, y, numbers)
     if support.is_discrete:

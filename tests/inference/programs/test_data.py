@@ -147,6 +147,7 @@ def test_rows_that_no_latent_value_can_produce():
         (share, 0.5, 0.0),
         (share, 1e-6, 1.0),
         (lambda f, s: dist.Kumaraswamy(jnp.exp(f), 2.0), 0.5, 0.0),
+        (lambda f, s: dist.LogNormal(f, 1.0), 0.5, np.inf),
         (lambda f, s: dist.Uniform(0 * f - 1, 1.0 + s), 1.05, 1.2),
         (lambda f, s: dist.TruncatedNormal(f, s, low=0.0), 1e3, -0.1),
         (lambda f, s: dist.Binomial(jnp.full(20, 4), logits=f), 4.0, 5.0),
