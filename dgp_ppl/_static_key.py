@@ -53,10 +53,8 @@ class _Seen(dict[Any, int]):
         same = SameObject(cls)
         if same not in self.members or is_made:
             every, others = _members(cls)
-            unused = set() if is_made else _UNUSED
-            self.called |= {
-                (same, n) for n in every if n in others or (n.startswith("__") and n not in unused)
-            }
+            called = {n for n in every if n in others or n.startswith("__")}
+            self.called |= {(same, n) for n in called - (set() if is_made else _UNUSED)}
             self.members.setdefault(same, every)
 
     def rest(self) -> Hashable:
@@ -151,6 +149,15 @@ def _is_own_name(module: str) -> bool:
 
 
 def _held_key(value: Any, seen: _Seen) -> Hashable:
+    try:
+        return _key_in_attribute(value, seen)
+    except RecursionError:
+        raise
+    except Exception:  # users' objects may raise any
+        return SameObject(value)
+
+
+def _key_in_attribute(value: Any, seen: _Seen) -> Hashable:
     if isinstance(value, _CONTAINERS):
         return _container_key(value, functools.partial(_held_key, seen=seen))
     of = getattr(value, "func", value) if isinstance(value, functools.partial) else value
