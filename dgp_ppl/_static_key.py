@@ -150,23 +150,18 @@ def _is_own_name(module: str) -> bool:
 
 def _held_key(value: Any, seen: _Seen) -> Hashable:
     try:
-        return _key_in_attribute(value, seen)
+        if isinstance(value, _CONTAINERS):
+            return _container_key(value, functools.partial(_held_key, seen=seen))
+        of = getattr(value, "func", value) if isinstance(value, functools.partial) else value
+        of = of if isinstance(of, type | types.FunctionType | types.MethodType) else type(of)
+        follows = isinstance(value, _NAMESPACES | types.MappingProxyType)
+        holds = isinstance(value, _CALLED) or _holds(value)
+        follows = follows or (holds and (dataclasses.is_dataclass(value) or _is_own(of)))
+        return static_key(value, seen) if follows and len(seen.objects) < _MOST else _own_key(value)
     except RecursionError:
         raise
     except Exception:  # users' objects may raise any
         return SameObject(value)
-
-
-def _key_in_attribute(value: Any, seen: _Seen) -> Hashable:
-    if isinstance(value, _CONTAINERS):
-        return _container_key(value, functools.partial(_held_key, seen=seen))
-    of = getattr(value, "func", value) if isinstance(value, functools.partial) else value
-    if not isinstance(of, type | types.FunctionType | types.MethodType):
-        of = type(of)
-    follows = isinstance(value, _NAMESPACES | types.MappingProxyType)
-    holds = isinstance(value, _CALLED) or _holds(value)
-    follows = follows or (holds and (dataclasses.is_dataclass(value) or _is_own(of)))
-    return static_key(value, seen) if follows and len(seen.objects) < _MOST else _own_key(value)
 
 
 @contextlib.contextmanager
