@@ -60,6 +60,7 @@ def test_values_out_of_the_support():
         ([0, 3, 5], lambda f: dist.Categorical(logits=jnp.stack([f] * 3, -1)), "2 of 3 rows .1, 2"),
         ([0.5, 0.2, -1], lambda f: dist.Gamma(jnp.exp(f)), "Gamma .* rows .2., first -1.0"),
         ([0.0, np.inf, 1], lambda f: dist.Normal(f, 1), r"Normal .Real.* rows \[1\], first inf"),
+        ([0.5, np.inf, 1], lambda f: dist.LogNormal(f, 1.0), r"LogNormal .* rows \[1\], first inf"),
         ([0.0, 1.0, np.nan], lambda f: dist.Normal(f, 1), r"is NaN in 1 of 3 rows \[2\]"),
         ([0, 9, 1], lambda f: dist.Binomial(np.array([4, 4, 4]), logits=f), r"rows \[1\], first 9"),
     )
@@ -147,7 +148,6 @@ def test_rows_that_no_latent_value_can_produce():
         (share, 0.5, 0.0),
         (share, 1e-6, 1.0),
         (lambda f, s: dist.Kumaraswamy(jnp.exp(f), 2.0), 0.5, 0.0),
-        (lambda f, s: dist.LogNormal(f, 1.0), 0.5, np.inf),
         (lambda f, s: dist.Uniform(0 * f - 1, 1.0 + s), 1.05, 1.2),
         (lambda f, s: dist.TruncatedNormal(f, s, low=0.0), 1e3, -0.1),
         (lambda f, s: dist.Binomial(jnp.full(20, 4), logits=f), 4.0, 5.0),
