@@ -1,17 +1,20 @@
 """Compare deep GPs with and without a rough process of near rows, on the splits of the UCI sets.
 
     DGP_PPL_DATA=... python benchmarks/near_rows.py [--data energy,concrete] [--splits 3] \
-        [--steps 1500] [--depth 2] [--near stages] [--jsonl benchmarks/results/near-rows.jsonl]
+        [--steps 1500] [--depth 2] [--near VARIANT] [--jsonl benchmarks/results/near-rows.jsonl]
 
 Natural gradients from one start, 100 inducing inputs, minibatches of 1,000 rows. A record has RMSE
 and log density in the units of the data, of all held-out rows and of those that are no training
 rows, the share of held-out targets in 90 % intervals, and CPU seconds of the fit; with near rows
 also those after `tune_local`, ``tuned``. One layer is also fitted with g over all rows, ``near`` is
 ``"exact"``, to sets of at most 1,000. With ``--near stages`` the deep GP is fitted without g, and
-then g to what it leaves. A run goes on where its file ends. Keep it on one core (`taskset -c 0`).
+then g to what it leaves; with ``diagonal`` the fit drops the covariance of f between rows, and with
+``certain`` its variance too; with ``prior`` the noise is LogNormal(log 0.3, 1) a priori. A run goes
+on where its file ends. Keep it on one core (`taskset -c 0`).
 """
 
 import argparse
+import copy
 import itertools
 import json
 import os
@@ -20,8 +23,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import numpyro
 from jax import random
+from numpyro import handlers
+from numpyro.primitives import Messenger
 
 import dgp_ppl as dgp
 from dgp_ppl import initialize, models
@@ -32,13 +39,46 @@ from dgp_ppl.standardize import Standardizer
 _EXACT_ROWS = 1000  # up to which the method `local` of one layer is exact
 
 
+class Dropped(Messenger):
+    """Keeps this share of the covariance of f in a block: its diagonal, or nothing."""
+
+    def __init__(self, variance: float) -> None:
+        self.variance = variance
+        super().__init__()
+
+    def process_message(self, msg: Any) -> None:
+        if hasattr(msg.get("fn"), "noisy"):
+            msg["fn"] = fn = copy.copy(msg["fn"])
+            fn.cov = self.variance * fn.cov * jnp.eye(fn.cov.shape[-1])[None]
+
+
+def diagonal(x: Any, y: Any = None, **kwargs: Any) -> None:
+    with Dropped(1.0):
+        models.deep_gp(x, y, **kwargs)
+
+
+def certain(x: Any, y: Any = None, **kwargs: Any) -> None:
+    with Dropped(0.0):
+        models.deep_gp(x, y, **kwargs)
+
+
+def prior(x: Any, y: Any = None, **kwargs: Any) -> None:
+    with handlers.trace() as sites:
+        models.deep_gp(x, y, **kwargs)
+    numpyro.factor("prior", -0.5 * jnp.square(jnp.log(sites["noise"]["value"] / 0.3)))
+
+
+TRAINED: Any = {"diagonal": diagonal, "certain": certain, "prior": prior}  # other models to fit
+
+
 def scores(x: Any, y: Any, new: Any, y_new: Any, steps: int, depth: int, near: Any) -> Any:
     keys, scale = random.split(random.key(0), 3), Standardizer.fit(x, y)
     rows = x, y
     x, y = scale.inputs(x).astype(np.float32), scale.outputs(y).astype(np.float32)
     kwargs: dict[str, Any] = initialize.deep_gp(keys[0], x, num_inducing=100, depth=depth)
-    local, start = {"local": dgp.NearRows(x, y)} if near in (True, "stages") else {}, None
+    local, start = {} if near in (False, "exact") else {"local": dgp.NearRows(x, y)}, None
     guide, begin = dgp.MeanField(models.deep_gp), time.process_time()
+    model = TRAINED.get(near, models.deep_gp)
     if near == "exact":
         gp = DeepGPRegressor(method="local", depth=1, steps=steps, random_state=0).fit(*rows)
         fit, predict, last = cast(dgp.FitResult, gp.result_), lambda _: gp.prediction(new), 1
@@ -51,8 +91,9 @@ def scores(x: Any, y: Any, new: Any, y_new: Any, steps: int, depth: int, near: A
             steps = 1
         kwargs |= local
         fit = dgp.fit(
-            keys[1], models.deep_gp, guide, x, y, steps=steps, start=start, **options, **kwargs
-        )
+            keys[1], model, dgp.MeanField(model), x, y, steps=steps, start=start, **options,
+            **kwargs,
+        )  # fmt: skip
         predict, last = lambda params: dgp.predict(
             keys[2], models.deep_gp, guide, params, new, num_samples=50, standardizer=scale,
             **kwargs,
@@ -91,7 +132,7 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=1)
     parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--depth", type=int, default=2)
-    parser.add_argument("--near", choices=["stages"], help="only this, beside what is there")
+    parser.add_argument("--near", choices=["stages", *TRAINED], help="only this, beside the rest")
     parser.add_argument("--jsonl", type=Path, default=Path("benchmarks/results/near-rows.jsonl"))
     args = parser.parse_args()
     kept = args.jsonl.read_text().splitlines() if args.jsonl.exists() else []
