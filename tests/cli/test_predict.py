@@ -57,6 +57,26 @@ def test_rows_keep_their_order_and_id(fit, tmp_path):
     np.testing.assert_allclose(again.iloc[:, 1:], found.iloc[:, 2:], rtol=1e-4)
 
 
+@pytest.mark.slow
+def test_predictions_of_local_know_the_training_rows(tmp_path):
+    """Targets are white noise, so that f knows nothing of them."""
+    price = np.random.default_rng(0).normal(size=30)
+    frame().assign(price=price).to_csv(tmp_path / "houses.csv", index=False)
+    args = ["--target", "price", "--drop", "house", "--method", "local", "--split", "1"]
+    args += ["--steps", "3", "--inducing", "4", "--samples", "4", "--quiet"]
+    code, _, err = command("fit", "houses.csv", *args, folder=tmp_path)
+    assert code == 0, err
+    args = ["houses.dgp", "houses.csv", "--out", "p.csv", *NEW]
+    assert command("predict", *args, folder=tmp_path) == (0, "", "")
+    mean = pd.read_csv(tmp_path / "p.csv")["mean"]
+    kept = dgp_ppl.load(tmp_path / "houses.dgp")
+    wanted = kept.predict(random.key(0), tmp_path / "houses.csv", num_samples=4).mean
+    np.testing.assert_array_equal(mean, wanted)
+    known = np.isin(kept.standardizer.outputs(price).astype(np.float32), kept.kwargs["local"].y)
+    assert known.sum() == 27
+    assert np.corrcoef(mean[known], price[known])[0, 1] > 0.8
+
+
 def test_classes_have_the_labels_that_people_wrote(tmp_path, monkeypatch):
     labels = ["Yes", "no way", "perhaps, later"]
     probabilities = np.array([[0.1, 0.7, 0.2], [0.5, 0.2, 0.3]])
