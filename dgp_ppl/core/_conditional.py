@@ -189,23 +189,27 @@ class Sparse(eqx.Module):
             cov = cov + matmul(jnp.swapaxes(root, -1, -2), root)
         return _mean(q, A, x), cov
 
+    @jax.jit
     def contrast(
-        self, q: InducingPosterior, x: Array, others: Inputs, weights: Float[Array, " N"]
-    ) -> Float[Array, " P"]:
-        """Return the variance of f(x) - weights' f(others) at one row x, [D]."""
-        x = x[None]
+        self, q: InducingPosterior, x: Inputs, others: Float[Array, "N K D"], weights: Array
+    ) -> Float[Array, "P N"]:
+        """Return the variance of f(x) - weights' f(others) of each row; weights is [N, K]."""
+
         # Products with the others alone are the same in all passes of a prediction.
-        between = matmul(covariance(self.kernel, others, others), weights[:, None])
-        cross = covariance(self.kernel, others, x) - 0.5 * between
-        own = evaluated(self.kernel, x)[..., 0]
-        prior = own - 2 * jnp.sum(cross[..., 0] * weights, axis=-1)
-        A = self.project(x) - matmul(self.project(others), weights[:, None])
-        var = jnp.maximum(
-            prior - jnp.sum(jnp.square(A), axis=-2)[..., 0], default_jitter(A.dtype) * own
-        )
+        def less(x: Array, others: Array, weights: Array) -> Array:
+            between = matmul(covariance(self.kernel, others, others), weights)
+            cross = covariance(self.kernel, x[None], others)[..., 0, :]
+            return 2 * jnp.sum((cross - 0.5 * between) * weights, axis=-1)
+
+        own = evaluated(self.kernel, x)
+        prior = own - jax.vmap(less, out_axes=-1)(x, others, weights)
+        known = self.project(others.reshape(-1, x.shape[1]))
+        known = jnp.sum(known.reshape(*known.shape[:-1], *weights.shape) * weights, axis=-1)
+        A = computed_once(self.project(x) - known)
+        var = jnp.maximum(prior - jnp.sum(jnp.square(A), axis=-2), default_jitter(A.dtype) * own)
         if isinstance(q, AbstractInducing):
-            var = var + q.variance_of(A)[..., 0]
-        return jnp.broadcast_to(var, self.out)
+            var = var + q.variance_of(A)
+        return jnp.broadcast_to(var, (self.out, len(x)))
 
     @jax.jit
     def correction(

@@ -99,16 +99,12 @@ class LocalProcess:
         known = near.x[index.ravel()]
         inner = hidden(known, average)
         r = near.y[index] - by_row(average(f, inner)[:, 0])
-
-        def one(args: tuple[Array, ...]) -> tuple[Array, Array]:
-            x, h, own_var, known, inner, r = args
-            a, var = near_weights(self.kernel, x, known, noise)
-            both = f.sparse.contrast(f.inducing, h, inner, a)[0]
-            return jnp.sum(a * r), both + var - own_var
-
-        given = jax.jit(lambda *args: lax.map(one, args, batch_size=_AT_ONCE))
-        mean, var = given(x, h, own.var[:, 0], by_row(known), by_row(inner), r)
-        return own + Marginals(mean[:, None], var[:, None])
+        weigh = lambda row: near_weights(self.kernel, *row, noise)  # noqa: E731
+        weights = jax.jit(lambda *rows: lax.map(weigh, rows, batch_size=_AT_ONCE))
+        a, var = weights(x, by_row(known))
+        both = f.sparse.contrast(f.inducing, h, by_row(inner), a)[0]
+        var = both + var - own.var[:, 0]
+        return own + Marginals(jnp.sum(a * r, axis=1)[:, None], var[:, None])
 
 
 def nearest(kernel: Any, known: Float[Array, "K D"], x: Inputs, num: int) -> Int[Array, "N num"]:
