@@ -25,7 +25,7 @@ from dgp_ppl.models._local import log_prior, near_weights, nearest, rough_kernel
 from dgp_ppl.prediction._passes import ForwardPass
 
 _ROWS = 1000  # whose densities are maximised
-_DF = 5.0  # where degrees of freedom start
+_DF, _LEAST = 5.0, LEAST_DF * (1 + 1e-6)  # where degrees of freedom start; float32 tells from 3
 _ROUNDS, _STEPS = 2, 25  # of L-BFGS: the first finds which rows are near, as measured
 
 
@@ -117,6 +117,7 @@ def tune_local(
             steps=_STEPS, start=free, progress=False,
         )  # fmt: skip
         free = {n: jnp.asarray(a, found[n].dtype) for n, a in tuned.params.items()}
+        free[f"{name}.df"] = jnp.maximum(free[f"{name}.df"], _LEAST)
         found |= free
     return found
 

@@ -14,8 +14,10 @@ from support.helpers import KEY, assert_mean, regression
 import dgp_ppl as dgp
 from dgp_ppl import kernels, models
 from dgp_ppl.core._minibatch import _in_runs
+from dgp_ppl.inference import minimize
 from dgp_ppl.linalg import default_jitter
 from dgp_ppl.models._local import nearest
+from dgp_ppl.prediction import _tune_local
 
 ROWS = 20
 x64 = pytest.mark.usefixtures("x64")
@@ -207,7 +209,7 @@ def test_a_deep_gp_finds_what_inducing_inputs_smooth_away(tmp_path):
     np.testing.assert_allclose(found, p.mean[: len(found)], atol=0.02)  # of other passes
 
 
-def test_tuning_makes_rows_likely_given_their_nearest():
+def test_tuning_makes_rows_likely_given_their_nearest(monkeypatch):
     """The rough function that it is given has lengthscale 0.3 and variance 1, and f is near 0."""
     x = np.random.default_rng(0).uniform(-2, 2, (300, 2)).astype(np.float32)
     K = gram(kernels.Matern12(1.0, 0.5), x, x) + 0.01 * np.eye(300)
@@ -235,6 +237,14 @@ def test_tuning_makes_rows_likely_given_their_nearest():
         dgp.tune_local(KEY, models.deep_gp, guide, fit, near, local_kernel=other, **kwargs)
     with pytest.raises(ValueError, match="is of no local process"):
         dgp.tune_local(KEY, models.deep_gp, guide, fit, near, z=(x[:5],))
+
+    def at_bound(*args, **options):  # to which float32 rounds the df of heavy tails
+        found = minimize(*args, **options)
+        found.params["g.df"] = jnp.float32(3.0)
+        return found
+
+    monkeypatch.setattr(_tune_local, "minimize", at_bound)
+    assert dgp.tune_local(KEY, models.deep_gp, guide, fit, near, **kwargs)["g.df"] > 3
 
 
 @x64
