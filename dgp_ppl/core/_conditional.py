@@ -202,7 +202,7 @@ class Sparse(eqx.Module):
             return 2 * jnp.sum((cross - 0.5 * between) * weights, axis=-1)
 
         own = evaluated(self.kernel, x)
-        prior = own - jax.vmap(less, out_axes=-1)(x, others, weights)
+        prior = own - jax.vmap(less, out_axes=-1)(jnp.asarray(x), others, weights)
         known = self.project(others.reshape(-1, x.shape[1]))
         known = jnp.sum(known.reshape(*known.shape[:-1], *weights.shape) * weights, axis=-1)
         A = computed_once(self.project(x) - known)

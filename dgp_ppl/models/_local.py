@@ -99,7 +99,7 @@ class LocalProcess:
         known = near.x[index.ravel()]
         inner = hidden(known, average)
         r = near.y[index] - by_row(average(f, inner)[:, 0])
-        weigh = lambda row: near_weights(self.kernel, *row, noise)  # noqa: E731
+        weigh = lambda row: near_weights(self.kernel, row[0], row[1], noise)  # noqa: E731
         weights = jax.jit(lambda *rows: lax.map(weigh, rows, batch_size=_AT_ONCE))
         a, var = weights(x, by_row(known))
         both = f.sparse.contrast(f.inducing, h, by_row(inner), a)[0]
