@@ -14,12 +14,15 @@ import os
 import pickle
 import sys
 import types
+import weakref
 from collections import ChainMap, UserDict, UserList, deque
 from collections.abc import Callable, Hashable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
+import jax
 import numpy as np
+from numpyro.infer import ELBO
 from numpyro.infer.mcmc import MCMCKernel
 from numpyro.primitives import Messenger
 
@@ -31,11 +34,14 @@ _NAMESPACES = types.SimpleNamespace | argparse.Namespace | UserDict | UserList |
 _LAZY = functools.cached_property | functools.partialmethod
 _CALLED = types.FunctionType | types.MethodType | functools.partial
 _CONTAINERS = list | tuple | dict | set | deque
+_READERS = {"get", "__getitem__", "keys", "values", "items", "index", "count", "copy"}
 _LIBRARIES = ("builtins", "dgp_ppl", "equinox", "jax", "jaxlib", "numpy", "numpyro", "optax")
 _MOST, _MANY = 100, 3000  # objects that are looked into: of those in attributes, and of all
 # Methods that no model calls, but where it makes an object.
 _UNUSED = {"__init__", "__new__", "__post_init__", "__repr__", "__str__", "__del__"}
 _DIGESTS: ContextVar[dict[int, tuple[np.ndarray, bytes]]] = ContextVar("digests")
+_MOST_BYTES = 10**7  # of an array of JAX that is compared by value, which a device may have to send
+_SENT: dict[int, tuple[weakref.ref[jax.Array], Hashable]] = {}  # keys of JAX's arrays, by `id`
 
 
 class _Seen(dict[Any, int]):
@@ -93,24 +99,28 @@ def static_key(value: Any, seen: _Seen | None = None) -> Hashable:
         except RecursionError:  # what holds itself, or a long chain: equal to itself only
             return SameObject(getattr(value, "__self__", value)), getattr(value, "__func__", None)
     if isinstance(value, _CONTAINERS):
-        return _container_key(value, functools.partial(static_key, seen=seen))
+        return _container_key(value, functools.partial(static_key, seen=seen), seen)
+    if isinstance(value, ContextVar):
+        return value, static_key(value.get(None), seen)
+    if isinstance(value, types.BuiltinMethodType) and value.__name__ in _READERS:
+        return value.__name__, static_key(value.__self__, seen)
     if isinstance(value, types.MappingProxyType):
         return types.MappingProxyType, static_key(dict(value), seen)
     if isinstance(value, functools.partial):
         return functools.partial, static_key((value.func, value.args, value.keywords), seen)
     if isinstance(value, types.MethodType):
         return types.MethodType, static_key((value.__func__, value.__self__), seen)
-    if isinstance(value, Messenger):
-        held = {n: a for n, a in vars(value).items() if not n.startswith("__")}
-        return type(value), static_key(held, seen)
-    if isinstance(value, MCMCKernel):
-        held = {n: a for n, a in vars(value).items() if n not in _FOUND}
-        return type(value), static_key(held, seen)
+    is_objective = isinstance(value, ELBO) and type(value).__hash__ is object.__hash__
+    if isinstance(value, Messenger | MCMCKernel) or is_objective:
+        held = {n: a for n, a in vars(value).items() if not (n in _FOUND or n.startswith("__"))}
+        return type(value), static_key(held, seen), _class_key(type(value), seen)
     if isinstance(value, types.FunctionType):
         return _function_key(value, seen)
     own = _own_key(value)
     if not _holds(value) or len(seen.objects) > _MANY:
         return own
+    if dataclasses.is_dataclass(value) and type(value).__hash__ is None:
+        own = type(value)  # equal by its fields
     same, cls = SameObject(value), value if isinstance(value, type) else type(value)
     if same in seen.objects:
         return own, seen.objects[same]
@@ -122,7 +132,7 @@ def static_key(value: Any, seen: _Seen | None = None) -> Hashable:
             held |= getattr(value, "__dict__", {})
             held |= {n: getattr(value, n) for n in _slots(cls) if hasattr(value, n)}
     except Exception:  # users' objects may raise any
-        return own
+        return own, SameObject(value)
     return own, tuple((n, _held_key(a, seen)) for n, a in held.items())
 
 
@@ -142,21 +152,25 @@ def _is_own(of: Any) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _is_own_name(module: str) -> bool:
-    root = module.partition(".")[0]
-    path = getattr(sys.modules.get(root), "__file__", None) or ""
-    is_library = root in (*_LIBRARIES, *sys.stdlib_module_names)
-    return not (is_library or {"site-packages", "dist-packages"} & {*path.split(os.sep)})
+    path = getattr(sys.modules.get(module.partition(".")[0]), "__file__", None) or ""
+    return not (_is_library(module) or {"site-packages", "dist-packages"} & {*path.split(os.sep)})
+
+
+def _is_library(module: str) -> bool:
+    return module.partition(".")[0] in (*_LIBRARIES, *sys.stdlib_module_names)
 
 
 def _held_key(value: Any, seen: _Seen) -> Hashable:
     try:
         if isinstance(value, _CONTAINERS):
-            return _container_key(value, functools.partial(_held_key, seen=seen))
+            return _container_key(value, functools.partial(_held_key, seen=seen), seen)
         of = getattr(value, "func", value) if isinstance(value, functools.partial) else value
         of = of if isinstance(of, type | types.FunctionType | types.MethodType) else type(of)
         follows = isinstance(value, _NAMESPACES | types.MappingProxyType)
         holds = isinstance(value, _CALLED) or _holds(value)
-        follows = follows or (holds and (dataclasses.is_dataclass(value) or _is_own(of)))
+        # What an estimator of another package found changes in place when it is fitted again.
+        is_near = hasattr(of, "get_params") or getattr(of, "__closure__", None) or _is_own(of)
+        follows = follows or (holds and bool(is_near or dataclasses.is_dataclass(value)))
         return static_key(value, seen) if follows and len(seen.objects) < _MOST else _own_key(value)
     except RecursionError:
         raise
@@ -177,11 +191,20 @@ def unchanged_arrays() -> Iterator[None]:
 def _class_attributes(cls: type) -> dict[str, Any]:
     """Return the attributes of a class and its bases, without its methods and properties."""
     each = [item for c in reversed(cls.__mro__) for item in vars(c).items()]
-    return {n: a for n, a in each if not (n.startswith("__") or hasattr(type(a), "__get__"))}
+    finds = lambda a: hasattr(type(a), "__get__") and not _is_own(type(a))  # noqa: E731
+    return {n: a for n, a in each if not (n.startswith("__") or finds(a))}
+
+
+def _class_key(cls: type, seen: _Seen) -> Hashable:
+    """Return the key of what a user's class adds to one of Python or of NumPyro."""
+    if not _is_own(cls):
+        return ()
+    seen.add_members(cls, is_made=False)
+    return tuple((n, _held_key(a, seen)) for n, a in _class_attributes(cls).items())
 
 
 def _slots(cls: type) -> list[str]:
-    slots = [vars(c).get("__slots__", ()) for c in cls.__mro__ if _is_own(c)]
+    slots = [vars(c).get("__slots__", ()) for c in cls.__mro__ if not _is_library(c.__module__)]
     names = [n for names in slots for n in ([names] if isinstance(names, str) else names)]
     return [n for n in names if not n.startswith("__")]
 
@@ -195,16 +218,21 @@ def _members(cls: type) -> tuple[dict[str, list[types.FunctionType]], set[str]]:
             others |= vars(c).keys()
             continue
         for name, a in vars(c).items():
-            f = a.__func__ if isinstance(a, staticmethod | classmethod) else a
+            f: Any = a.__func__ if isinstance(a, staticmethod | classmethod) else a
             f = f.fget if isinstance(f, property) else f
             f = f.func if isinstance(f, _LAZY) else f
-            if isinstance(f, types.FunctionType):
-                every.setdefault(name, []).append(f)
+            one = isinstance(f, functools.singledispatchmethod)
+            found = f.dispatcher.registry.values() if one else [f]
+            if found := [f for f in found if isinstance(f, types.FunctionType)]:
+                every.setdefault(name, []).extend(found)
     return every, others
 
 
-def _container_key(value: Any, key: Callable[[Any], Hashable]) -> Hashable:
-    own = tuple((n, key(a)) for n, a in list(getattr(value, "__dict__", {}).items()))
+def _container_key(
+    value: Any, key: Callable[[Any], Hashable], seen: _Seen | None = None
+) -> Hashable:
+    own: Any = tuple((n, key(a)) for n, a in list(getattr(value, "__dict__", {}).items()))
+    own = own if seen is None else (own, _class_key(type(value), seen))
     if isinstance(value, dict):
         return type(value), own, tuple((n, key(a)) for n, a in list(value.items()))
     keys = [key(a) for a in value]
@@ -214,9 +242,9 @@ def _container_key(value: Any, key: Callable[[Any], Hashable]) -> Hashable:
 def _own_key(value: Any) -> Hashable:
     if isinstance(value, _CONTAINERS):
         return _container_key(value, _own_key)
-    if isinstance(value, array.array | bytearray):
+    if isinstance(value, array.array | bytearray | memoryview):
         return type(value), getattr(value, "typecode", ""), bytes(value)
-    if hasattr(type(value), "to_numpy"):  # a frame or a series, whose values can change in place
+    if hasattr(type(value), "to_numpy") or hasattr(type(value), "to_dataframe"):  # they can change
         with contextlib.suppress(Exception):  # of a column of objects
             return type(value), hashlib.sha256(pickle.dumps(value)).digest()
     if isinstance(value, np.ndarray) and value.dtype.hasobject:
@@ -226,14 +254,30 @@ def _own_key(value: Any) -> Hashable:
         if id(value) not in digests:
             plain = type(value) is np.ndarray and value.nbytes
             flat = np.ascontiguousarray(value).reshape(-1) if plain else value
-            raw: Any = flat.view(np.uint8) if plain else value.tobytes()
+            raw: Any = flat.view(np.uint8) if plain else pickle.dumps(value)
             digests[id(value)] = value, hashlib.sha256(raw).digest()
         return type(value), value.dtype, value.shape, digests[id(value)][1]
+    if isinstance(value, jax.Array):
+        return _jax_key(value)
     try:
         hash(value)
     except Exception:  # of users' objects, any
         return SameObject(value)
     return type(value), value  # 1 == 1.0 == True, and programs may differ
+
+
+def _jax_key(value: jax.Array) -> Hashable:
+    """Return the key of an array of JAX, which never changes: by its value, if it is small."""
+    known, key = _SENT.get(id(value), (lambda: None, None))
+    if known() is value:
+        return key
+    with contextlib.suppress(Exception):  # of a tracer, a random key, a deleted array
+        if value.nbytes <= _MOST_BYTES:
+            key = jax.Array, value.aval, hashlib.sha256(np.asarray(value).tobytes()).digest()
+            gone = functools.partial(lambda number, _: _SENT.pop(number, None), id(value))
+            _SENT[id(value)] = weakref.ref(value, gone), key
+            return key
+    return SameObject(value)
 
 
 def _function_key(function: types.FunctionType, seen: _Seen) -> Hashable:
@@ -243,7 +287,7 @@ def _function_key(function: types.FunctionType, seen: _Seen) -> Hashable:
     globals_, imported, names = _names(function.__code__)
     seen.names |= names
 
-    def key(value: Any) -> Hashable:
+    def key(value: Any, is_held: bool = False) -> Hashable:
         if isinstance(value, types.ModuleType):
             read = names & vars(value).keys() if _is_own(value) else ()
             new = sorted(n for n in read if (value, n) not in seen)
@@ -251,8 +295,8 @@ def _function_key(function: types.FunctionType, seen: _Seen) -> Hashable:
             return value, tuple((n, key(vars(value)[n])) for n in new)
         if not isinstance(value, types.FunctionType):
             return static_key(value, seen)
-        # Functions of packages do not change, and name others without end.
-        is_near = value.__module__ == function.__module__ or _is_own(value)
+        # Functions of packages do not change, and name others without end. Closures are made anew.
+        is_near = is_held or value.__module__ == function.__module__ or _is_own(value)
         return static_key(value, seen) if is_near else value
 
     named = tuple((n, key(function.__globals__.get(n))) for n in sorted(globals_))
@@ -262,9 +306,14 @@ def _function_key(function: types.FunctionType, seen: _Seen) -> Hashable:
             with contextlib.suppress(ImportError):  # beyond the top of a package
                 name = importlib.util.resolve_name("." * level + name, package)
         named += ((name, key(sys.modules.get(name))),)
-    held = [key(_content(cell)) for cell in function.__closure__ or ()]
+    cells: Any = [_content(cell) for cell in function.__closure__ or ()]
+    if not _is_own(function):  # optax's schedules make floats of their integers when they run
+        cells = [float(a) if type(a) is int else a for a in cells]
+    held = [key(a, is_held=True) for a in cells]
     own = function.__defaults__, function.__kwdefaults__, vars(function)
     defaults = static_key(own, seen)
+    if {"environ", "getenv"} & names:
+        named += tuple(os.environ.items())
     return function.__module__, function.__qualname__, function.__code__, (*held, defaults), named
 
 
@@ -309,18 +358,16 @@ def shared(make: Any, *args: Any) -> Any:
 
 
 class Keyed:
-    """A value that equals itself, and values with the same `static_key`."""
+    """A value that equals values with the same `static_key`."""
 
     def __init__(self, value: Any) -> None:
         self.value, self.key = value, static_key(value)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Keyed):
-            return False
-        return self.value is other.value or self.key == other.key
+        return isinstance(other, Keyed) and self.key == other.key
 
     def __hash__(self) -> int:
-        return hash(Keyed)  # optax's schedules change their closures, and so the key, when they run
+        return hash(self.key)
 
 
 class SameObject:

@@ -1,24 +1,32 @@
 """Keys of static values: what a program depends on, and what it does not."""
 
 import array
+import contextvars
 import dataclasses
 import enum
 import functools
 import hashlib
+import os
 import sys
 import tracemalloc
 import types
 from collections import deque
+from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pandas as pd
 from numpyro import handlers
+from numpyro.infer import TraceMeanField_ELBO
+from numpyro.primitives import Messenger
+from sklearn.preprocessing import StandardScaler
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels
 from dgp_ppl._partition import Call, Partition
-from dgp_ppl._static_key import static_key
+from dgp_ppl._static_key import Keyed, static_key
 
 SD = 0.1
 RUNS = []
@@ -124,6 +132,47 @@ class Frozen:
     values: np.ndarray
 
 
+@dataclasses.dataclass
+class Config:
+    sd: float
+
+
+class Tempered(Messenger):
+    factor = 1.0
+
+    def process_message(self, msg):
+        msg["scale"] = SD * self.factor
+
+
+class Pair(NamedTuple):
+    a: float
+
+    @property
+    def sd(self):
+        return SD * self.a
+
+
+class Found:
+    def __get__(self, of, cls=None):
+        return SD
+
+
+class Dispatched:
+    found = Found()
+
+    @functools.singledispatchmethod
+    def read(self, x):
+        return 1.0
+
+    @read.register
+    def _(self, x: int):
+        return SD
+
+
+class Objective(TraceMeanField_ELBO):
+    weight = 1.0
+
+
 def test_globals_and_attributes_that_change(monkeypatch):
     settings, helpers = types.ModuleType("settings"), types.ModuleType("helpers")
     settings.sd = 0.1
@@ -197,6 +246,34 @@ def test_what_methods_and_containers_hold(monkeypatch):
     assert static_key(prior.model) != before[0]
 
 
+def test_what_subclasses_packages_and_optimisers_read(monkeypatch):
+    pair, of, table, scaled = Pair(1.0), Dispatched(), {"sd": 0.1}, types.SimpleNamespace()
+    context, get, loss = contextvars.ContextVar("sd", default=0.1), table.get, Objective()
+    scaled.by, rate = StandardScaler().fit([[1.0]]), lambda step: SD
+    masked = np.ma.array([0.0, 1.0], mask=[False, False])
+    values = (
+        lambda: pair.sd, Tempered(own_model), lambda: of.read(1), lambda: of.found,
+        lambda: get("sd"), lambda: context.get(), lambda: scaled.by.mean_, optax.adam(rate),
+        optax.MultiSteps(optax.adam(rate), 2), masked, lambda: os.environ["SD"],
+    )  # fmt: skip
+    monkeypatch.setenv("SD", "1")
+    before, same = [Keyed(f) for f in values], Keyed(loss)
+    assert before == [Keyed(f) for f in values]
+    monkeypatch.setitem(globals(), "SD", 0.2)
+    monkeypatch.setenv("SD", "2")
+    context.set(0.2)
+    scaled.by.fit([[2.0]])
+    table["sd"], masked[0] = 0.2, np.ma.masked
+    after = [Keyed(f) for f in values]
+    assert [a == b for a, b in zip(before, after, strict=True)] == [False] * len(values)
+    tempered = Keyed(Tempered(own_model))
+    monkeypatch.setattr(Tempered, "factor", 2.0)
+    assert Keyed(Tempered(own_model)) != tempered
+    assert Keyed(Objective()) == same
+    monkeypatch.setattr(Objective, "weight", 2.0)
+    assert Keyed(loss) != same
+
+
 def test_the_key_of_objects_that_hold_objects_without_end():
     root, last, itself = Noisy(0.1), None, {}
     itself["itself"] = itself
@@ -234,6 +311,9 @@ def test_values_that_are_equal_and_values_that_are_not():
         "an array in a closure": (closed_over(array), closed_over(equal)),
         "a recursive function": (recursive(), recursive()),
         "partial": (functools.partial(own_model, z=1), functools.partial(new(own_model), z=1)),
+        "an array of JAX": (closed_over(jnp.zeros(2)), closed_over(jnp.zeros(2))),
+        "a dataclass": (closed_over(Config(0.1)), closed_over(Config(0.1))),
+        "a schedule": tuple(optax.adam(optax.cosine_decay_schedule(0.1, 9)) for _ in range(2)),
         "a handler": (handlers.lift(own_model), handlers.lift(new(own_model))),
     }
 
@@ -250,6 +330,8 @@ def test_values_that_are_equal_and_values_that_are_not():
 
     other = {
         "another type": (1, True),
+        "another array of JAX": (jnp.zeros(2), jnp.array([0.0, 1.0])),
+        "another field": (Config(0.1), Config(0.2)),
         "another attribute of a dict": (Settings(1), Settings(2)),
         "another attribute of a function": (with_attribute(1), with_attribute(2)),
         "another entry of objects": (

@@ -11,6 +11,7 @@ from numpyro.infer.elbo import ELBO
 from numpyro.infer.svi import SVIState
 
 from dgp_ppl._partition import CallArrays
+from dgp_ppl._static_key import Keyed
 from dgp_ppl._typing import Params, PRNGKey
 from dgp_ppl.inference.runs._checkpoint import RunFolder
 from dgp_ppl.inference.svi._feed import Feed
@@ -43,7 +44,8 @@ def bound_losses(
     key: PRNGKey, loop: TrainingLoop, loss: ELBO, candidates: Sequence[Params], data: CallArrays
 ) -> np.ndarray:
     """Return a loss at each candidate, [S], by the same draws; infinity if not finite."""
-    each, program = (random.split(key, BOUND_DRAWS), np.arange(BOUND_DRAWS)), (loop.partition, loss)
+    program = loop.partition, Keyed(loss)
+    each = random.split(key, BOUND_DRAWS), np.arange(BOUND_DRAWS)
     found = np.array([losses_of(program, each, params, data).mean() for params in candidates])
     return np.where(np.isfinite(found), found, np.inf)
 

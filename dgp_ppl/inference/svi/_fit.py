@@ -26,6 +26,7 @@ from dgp_ppl._checks import (
 )
 from dgp_ppl._errors import DataError, Interrupted
 from dgp_ppl._partition import TRACING, CallArrays
+from dgp_ppl._static_key import Keyed
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.datasets.rows import Rows
 from dgp_ppl.datasets.rows._order import seed_of
@@ -293,7 +294,7 @@ def evaluate(
         data = put_rows(data, row_check("evaluate", model, call, sites))
     objective = checked_loss("evaluate", guide, loss) or bound_loss(guide)
     params = checked_params("evaluate", params, model, guide, call)
-    program = (partition, objective)
+    program = partition, Keyed(objective)
     each = random.split(key, num_draws), np.arange(num_draws)
     values = -np.asarray(losses_of(program, each, params, data))
     if not np.isfinite(values).all() and (why := explain_data(model, call)):

@@ -367,12 +367,12 @@ def _forward(state: SVIState, done: Any, held: Any) -> SVIState:
 @in_precision_of_argument(2)
 @PassProgram
 def losses_of(
-    program: tuple[Partition, ELBO], each: tuple[jax.Array, jax.Array], params: Params, data: Any
+    program: tuple[Partition, Keyed], each: tuple[jax.Array, jax.Array], params: Params, data: Any
 ) -> Any:
     """Return the loss for a random key and the number of its step."""
     partition, loss = program
     key, number = each
-    return loss_at(partition, loss, key, params, at_step(data, number))
+    return loss_at(partition, loss.value, key, params, at_step(data, number))
 
 
 def loss_at(partition: Partition, loss: ELBO, key: Any, params: Params, data: CallArrays) -> Any:
