@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 from collections.abc import Collection, Iterator, Sequence
@@ -176,10 +177,9 @@ class ParquetReader(Reader):
 
     def identify(self, found: Any) -> None:
         found.update(f"{self.num_rows} rows {self._inputs} {self._target}".encode())
-        for group in self._groups:  # from the footers, which are in memory
-            found.update(f"{group.row_groups[0].num_rows} rows".encode())
-            columns = _footers(group, dict.fromkeys(self._names))
-            found.update(repr([c.to_dict() for c in columns]).encode())
+        for group in {group.path: group for group in self._groups}.values():
+            with readable(self.path), group.open() as file:
+                found.update(hashlib.file_digest(file, "sha256").digest())
 
     def __getstate__(self) -> dict[str, Any]:
         return {n: v for n, v in self.__dict__.items() if n not in ("_cursors", "_lock")}

@@ -19,7 +19,6 @@ Interval = tuple[int, int]
 
 _CHUNK_BYTES = 2**16  # half the processor time of 16 kB
 _MAPPED_INTERVALS = 64
-_IDENTITY_CHUNKS = 64  # that tell a source from others
 
 
 class Reader(abc.ABC):
@@ -44,7 +43,7 @@ class Reader(abc.ABC):
 
     @abc.abstractmethod
     def identify(self, found: Any) -> None:
-        """Update a hash with what tells this source from others, at a low cost."""
+        """Update a hash with all numbers, or bytes of files, in 1 to 3 s per GB."""
 
 
 def runs(numbers: np.ndarray) -> list[Interval]:
@@ -136,10 +135,8 @@ class ArrayReader(Reader):
 
     def identify(self, found: Any) -> None:
         found.update(f"{self.num_rows} rows".encode())
-        length = min(self.chunk_rows, self.num_rows)
-        starts = np.unique(np.linspace(0, self.num_rows - length, _IDENTITY_CHUNKS).astype(int))
-        for start in starts:
-            hash_arrays(found, self.read([(int(start), int(start) + length)]))
+        for start in range(0, self.num_rows, self.chunk_rows):
+            hash_arrays(found, self.read([(start, min(self.num_rows, start + self.chunk_rows))]))
 
     def __getstate__(self) -> dict[str, Any]:
         """Memory-mapped arrays are sent to other processes as the names of their files."""

@@ -236,10 +236,7 @@ class Rows:
         return sum(a.nbytes for a in self.first)
 
     def identity(self) -> str:
-        """Return a hash that tells the source from others, from a sample of its rows.
-
-        Functions of `map` do not count.
-        """
+        """Return a hash of all rows that are read, to which functions of `map` do not count."""
         found = hashlib.sha256(_ORDER)
         self._reader.identify(found)
         if len(self._left_out):
