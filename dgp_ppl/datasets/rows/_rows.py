@@ -235,8 +235,13 @@ class Rows:
         """Bytes of a row of all arrays."""
         return sum(a.nbytes for a in self.first)
 
+    @property
+    def functions(self) -> list[Callable[..., Any]]:
+        """Functions of `map` that change rows."""
+        return [f for f in self._functions if not isinstance(f, CellCheck)]
+
     def identity(self) -> str:
-        """Return a hash of all rows that are read, to which functions of `map` do not count."""
+        """Return a hash of the source's rows, before functions of `map`."""
         found = hashlib.sha256(_ORDER)
         self._reader.identify(found)
         if len(self._left_out):

@@ -30,16 +30,18 @@ _COUNTED = (bool, int, float, str, type(None), ClosedJaxpr)
 class Identity:
     """What tells a run from others: settings, arguments, the first state and the traced program.
 
-    `program` traces its steps, and counts with the `start` where versions and machine are the same.
-    Where they differ, a sketch of the first state counts, and the norms of `results`, which the
-    program makes `with_noise` of a rounding.
+    `program` traces its steps, and counts with the `start`, and with the host's `functions`, where
+    versions and machine are the same. Where they differ, a sketch of the first state counts, and
+    the norms of `results`, which the program makes `with_noise` of a rounding.
     """
 
     def __init__(
         self, program: Callable[[], Any], results: Callable[[float], Any], first: Any,
-        arguments: Any, versions: Mapping[str, Any] = types.MappingProxyType({}), **settings: Any,
+        arguments: Any, versions: Mapping[str, Any] = types.MappingProxyType({}),
+        functions: Any = (), **settings: Any,
     ) -> None:  # fmt: skip
-        self.program, self.results = program, results
+        self.program = lambda: (program(), _text(static_key(functions), {}))
+        self.results = results
         plain = {n: a.item() if hasattr(a, "item") else a for n, a in settings.items()}
         self.start, self.sketch = digest(first), sketch(first)
         self.settings = plain | {"arguments": digest(arguments)}
@@ -122,7 +124,7 @@ def _hash(data: str | bytes) -> str:
 
 
 def _is_array(value: Any) -> bool:
-    return hasattr(value, "__array__") and hasattr(value, "dtype")
+    return hasattr(value, "__array__") and hasattr(value, "dtype") and not isinstance(value, type)
 
 
 def _text(value: Any, seen: dict[int, tuple[Any, str]]) -> str:
@@ -149,9 +151,11 @@ def _text(value: Any, seen: dict[int, tuple[Any, str]]) -> str:
         return _text((value.co_code.hex(), value.co_names, value.co_consts), seen)
     if isinstance(value, SameObject):
         return _text(value.value, seen)
+    if isinstance(value, types.ModuleType):
+        return value.__name__
     if hasattr(value, "__qualname__"):
         return f"{value.__module__}.{value.__qualname__}"
-    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
 
 
 def _lines(jaxpr: Jaxpr, seen: dict[int, tuple[Any, str]]) -> list[str]:

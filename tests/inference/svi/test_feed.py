@@ -184,3 +184,16 @@ def test_rows_that_the_first_minibatch_does_not_have_count_too(tmp_path):
     with pytest.raises(dgp.DataError, match="holds another run: different source;"):
         streamed(6, rows, checkpoint=tmp_path)
     assert_same(streamed(6, checkpoint=tmp_path), streamed(6))
+
+
+def test_functions_of_map_count(tmp_path):
+    """Also where the first minibatch does not have the rows that they change."""
+
+    def mapped(most):
+        rows = dgp.Standardizer.fit(X, Y).rows(sorted_rows())
+        return rows.map(lambda x, y: (x, np.minimum(y, most)))
+
+    streamed(6, mapped(8.0), checkpoint=tmp_path)
+    streamed(6, mapped(8.0), checkpoint=tmp_path)
+    with pytest.raises(dgp.DataError, match="holds another run: different program"):
+        streamed(6, mapped(9.0), checkpoint=tmp_path)
