@@ -92,7 +92,7 @@ def check_data(caller: str, model: Model, call: Call, *, fitted: bool = True) ->
     undecided = {}
     for what, site in _observed_arguments(model, call, sites):
         fn, value = site["fn"], site["value"]
-        if not (fitted or fn.support.is_discrete):
+        if not (fitted or getattr(_entry_support(fn), "is_discrete", False)):
             continue
         wanted = fn.shape() if isinstance(fn, Observed) else value.shape
         if value.shape != wanted:
@@ -286,8 +286,8 @@ def _check_values(
         raise DataError(f"{caller}: {what} is NaN in {bad_rows(bad, numbers)}: {_REMEDY}")
     support = _entry_support(fn)
     bounds = jax.tree.leaves(vars(support)) if hasattr(support, "__dict__") else []
-    if support.event_dim or any(isinstance(a, Tracer) for a in bounds):
-        return False  # a support that params determine, or of rows as a whole
+    if support is None or support.event_dim or any(isinstance(a, Tracer) for a in bounds):
+        return False  # a support that f or params determine, or of rows as a whole
     inside = np.broadcast_to(np.asarray(support(y)), y.shape) & ~np.isinf(y)
     if (bad := ~inside & seen).any():
         raise off_support(caller, what, fn, bad, y, numbers)
@@ -313,7 +313,11 @@ def off_support(
 
 
 def _entry_support(fn: Any) -> Any:
-    support = fn.support
+    """Return the support of entries, or None if a transform computes it from the survey's f."""
+    try:
+        support = fn.support
+    except jax.errors.UnexpectedTracerError:
+        return None
     while hasattr(support, "base_constraint"):
         support = support.base_constraint
     return support

@@ -131,19 +131,23 @@ def test_masked_values_and_good_ones_pass():
 def test_rows_that_no_latent_value_can_produce():
     """Where the support does not decide: at its ends, or where f or params move it."""
 
-    def model(x, y, make):
+    def model(x, y, make, masked=True):
         f = dgp.gp("l1", dgp.kernels.SquaredExponential(1.0, 1.0), Z)
         scale = numpyro.param("scale", 0.1)
         with dgp.minibatch(x, y, batch_size=2) as (x, y):
-            numpyro.sample(
-                "y", dgp.observe(f(x), lambda f: make(f, scale), mask=~jnp.isnan(y)), obs=y
-            )
+            mask = ~jnp.isnan(y) if masked else None
+            numpyro.sample("y", dgp.observe(f(x), lambda f: make(f, scale), mask=mask), obs=y)
 
     share = lambda f, s: dist.BetaProportion(1 / (1 + jnp.exp(-f)), 10.0)  # noqa: E731
     around = lambda f, s: dist.Uniform(f - s, f + s)  # noqa: E731
     shifted_t = lambda f, s: dist.TransformedDistribution(  # noqa: E731 - of Python's numbers
         dist.StudentT(4.0, 0.0, 1.0), dist.transforms.AffineTransform(f, 1.0)
     )
+
+    def shifted(of, loc, scale=1.0):
+        affine = dist.transforms.AffineTransform(loc, scale, domain=of.support)
+        return dist.TransformedDistribution(of, affine)
+
     for make, good, bad in (
         (share, 0.5, 0.0),
         (share, 1e-6, 1.0),
@@ -156,8 +160,12 @@ def test_rows_that_no_latent_value_can_produce():
         (lambda f, s: dist.TruncatedNormal(3 + 2 * f, s, low=3 + 2 * f, high=3.3 + 2 * f), 5, None),
         (shifted_t, 0.5, None),
         (lambda f, s: dist.Normal(f, 0.3 + 0.05 * f), 0.5, None),
+        (lambda f, s: shifted(dist.Exponential(jnp.ones(20)), f), -7.0, None),
+        (lambda f, s: shifted(dist.Exponential(jnp.ones(20)), jnp.exp(f)), 0.1, -0.1),
+        (lambda f, s: shifted(dist.Beta(jnp.full(20, 2.0), 2.0), -5, 5 + jnp.exp(f)), 0.1, -5.1),
     ):
         y = np.full(20, good, np.float32)
+        check_data("f", model, CALL((X, y, make, False)))
         y[5] = np.nan  # masked
         check_data("f", model, CALL((X, y, make)))
         if bad is not None:
