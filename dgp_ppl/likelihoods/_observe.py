@@ -148,7 +148,10 @@ class Observed(dist.Distribution):
         return self._evaluate(Observed._lacks_density, value) != 0
 
     def _lacks_density(self, value: Array) -> Array:
-        f = jnp.stack([jnp.full_like(self.latent_mean, a) for a in _TRIED])
+        P = self.marginals.mean.shape[1]
+        apart = np.random.default_rng(0).standard_normal((len(_TRIED), P)) * _TRIED[:, None]
+        tried = [*_TRIED, *([] if self.scalar else apart)]  # outputs that are equal, and others
+        f = jnp.stack([jnp.full_like(self.latent_mean, a) for a in tried])
         if value.shape == self.latent_mean.shape:  # y itself, where links may be 0 or 1, nearly
             f = jnp.concatenate([f, jnp.stack([value - 1e-4, value + 1e-4]).astype(f.dtype)])
         return is_impossible(self._without_missing_entries(self.likelihood(f)), value)

@@ -175,6 +175,29 @@ def test_rows_that_no_latent_value_can_produce():
                 check_data("f", model, CALL((X, y, make)))
 
 
+@pytest.mark.parametrize(
+    ("make", "good"),
+    [
+        (lambda f, g, s: dist.Pareto(jnp.exp(f - g), 2.0), 0.2),
+        (lambda f, g, s: dist.Uniform(f - g - 0.5, f - g + 0.5), -7.0),
+        (lambda f, g, s: dist.Uniform(f * g - 0.01, f * g + 0.01), -7.0),
+        (lambda f, g, s: dist.TruncatedNormal(f, s, low=jnp.exp(f - g)), 1.0),
+    ],
+)
+def test_rows_that_some_latent_values_can_produce(make, good):
+    """Where outputs differ."""
+
+    def model(x, y):
+        f = dgp.gp("l1", dgp.kernels.SquaredExponential(1.0, 1.0), Z, out=2)
+        s = numpyro.sample("s", dist.Uniform(3.0, 20.0))
+        numpyro.sample("y", dgp.observe(f(x), lambda f: make(f[..., 0], f[..., 1], s)), obs=y)
+
+    check_data("f", model, CALL((X, np.full(20, good, np.float32))))
+    if good == 1.0:
+        with pytest.raises(dgp.DataError, match=r"no finite density for any f in 20 of 20"):
+            check_data("f", model, CALL((X, np.full(20, -0.1, np.float32))))
+
+
 def test_numpyros_censored_sites_are_named():
     late = np.array([True, False, True])
     family = lambda f: dist.RightCensoredDistribution(dist.Weibull(jnp.exp(f), 2.0), late)  # noqa: E731
