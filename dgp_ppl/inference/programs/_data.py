@@ -42,6 +42,8 @@ _REMEDY = (
     "these rows"
 )
 
+_DRAWS = 8  # of latent sites
+
 _FILL_IN = (
     "fill in these values (dgp_ppl.datasets.Preprocessor does), or leave out these rows; a mask "
     "leaves out observed values only"
@@ -100,7 +102,7 @@ def check_data(caller: str, model: Model, call: Call, *, fitted: bool = True) ->
             raise ValueError(f"{caller}: {what} has shape {value.shape}, wanted {wanted}{hint}")
         decided = _check_values(caller, what, fn, value, _numbers_of(call, value))
         if not decided and isinstance(fn, Observed):
-            undecided[site["name"]] = what, _numbers_of(call, value)
+            undecided[site["name"]] = what, value, _numbers_of(call, value)
     if undecided or (fitted and _by_nodes(sites)):
         _check_likelihoods(caller, model, call, undecided)
     return call, sites
@@ -109,9 +111,17 @@ def check_data(caller: str, model: Model, call: Call, *, fitted: bool = True) ->
 def _check_likelihoods(caller: str, model: Model, call: Call, undecided: dict[str, Any]) -> None:
     """Raise if an f makes a scale negative, or a site observes what no f can produce.
 
-    The `undecided` sites are given with their descriptions and rows.
+    The `undecided` sites are given with their descriptions, values and rows. Fault is what is one
+    at several draws of the latent sites, which do not move the ends of a support.
     """
-    impossible, limits = _computed(_judged, model, call, tuple(undecided))
+    impossible, limits, ends = _computed(_judged, model, call, tuple(undecided))
+    for draw in range(1, _DRAWS):
+        if not any(map(np.any, jax.tree.leaves((impossible, limits)))):
+            return
+        more, others, moved = _computed(_judged, model, call, tuple(undecided), draw)
+        for n in undecided:
+            impossible[n] = impossible[n] & more[n] & all(map(np.array_equal, ends[n], moved[n]))
+        limits = jax.tree.map(np.logical_and, limits, others)
     for name, wrong in limits.items():
         if found := [what for what, is_wrong in wrong.items() if is_wrong]:
             raise ValueError(
@@ -119,9 +129,9 @@ def _check_likelihoods(caller: str, model: Model, call: Call, undecided: dict[st
                 "wanted a link of all f, such as jnp.exp(f), jax.nn.softplus(f) or "
                 "jax.nn.sigmoid(f)"
             )
-    for name, (bad, y) in impossible.items():
+    for name, bad in impossible.items():
         if bad.any():
-            what, numbers = undecided[name]
+            what, y, numbers = undecided[name]
             raise DataError(
                 f"{caller}: {what} has no finite density for any f in {bad_rows(bad, numbers)}, "
                 f"first {y[np.argmax(bad)]}, wanted values that the likelihood can give, such as "
@@ -139,12 +149,17 @@ def _by_nodes(sites: Sites) -> dict[str, Observed]:
     }
 
 
-def _judged(trace: Sites, names: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return which rows of these sites no f can produce, the rows, and limits that f leaves."""
-    found = {n: (trace[n]["fn"], trace[n]["value"]) for n in names}
+def _judged(trace: Sites, names: tuple[str, ...]) -> tuple[dict[str, Any], ...]:
+    """Return which rows of these sites no f can produce, limits that f leaves, and supports' ends.
+
+    The ends are those at an f of 0, as far as they are computed.
+    """
+    found = {n: trace[n]["fn"] for n in names}
     nodes = _by_nodes(trace).items()
     limits = {n: out_of_limits(fn.likelihood, fn.latent_mean) for n, fn in nodes}
-    return {n: (fn.is_impossible(y), y) for n, (fn, y) in found.items()}, limits
+    at_0 = {n: fn.likelihood(jnp.zeros_like(fn.latent_mean)) for n, fn in found.items()}
+    ends = {n: [a for a in _bounds(_entry_support(d)) if is_traced(a)] for n, d in at_0.items()}
+    return {n: fn.is_impossible(trace[n]["value"]) for n, fn in found.items()}, limits, ends
 
 
 def _values(trace: Sites, _: tuple[str, ...]) -> dict[str, Any]:
@@ -152,20 +167,24 @@ def _values(trace: Sites, _: tuple[str, ...]) -> dict[str, Any]:
     return {n: (s["value"], seen_where(s["fn"])) for n, s in _observed(trace).items()}
 
 
-def _part_of(part: Any, names: tuple[str, ...], made_from: Partition, arrays: CallArrays) -> Any:
+def _part_of(
+    part: Any, names: tuple[str, ...], made_from: Partition, arrays: CallArrays, draw: Any
+) -> Any:
     call = made_from.join(arrays)
-    seeded = handlers.seed(_with_all_rows(made_from.model, call), random.PRNGKey(0))
+    seeded = handlers.seed(_with_all_rows(made_from.model, call), random.PRNGKey(draw))
     return part(handlers.trace(seeded).get_trace(*call.args, **call.kwargs), names)
 
 
 _program = compiled(_part_of, static_argnums=(0, 1, 2))
 
 
-def _computed(part: Any, model: Model, call: Call, names: tuple[str, ...] = ()) -> Any:
+def _computed(
+    part: Any, model: Model, call: Call, names: tuple[str, ...] = (), draw: int = 0
+) -> Any:
     """Compute a part of the trace of a model; XLA leaves out what the part does not need."""
     made_from, arrays = Partition.split(model, call)
     with alone():
-        return jax.tree.map(np.asarray, _program(part, names, made_from, arrays))
+        return jax.tree.map(np.asarray, _program(part, names, made_from, arrays, draw))
 
 
 def _observed(sites: Sites) -> Sites:
@@ -285,8 +304,7 @@ def _check_values(
     if y.dtype.kind == "f" and (bad := np.isnan(y) & seen).any():
         raise DataError(f"{caller}: {what} is NaN in {bad_rows(bad, numbers)}: {_REMEDY}")
     support = _entry_support(fn)
-    bounds = jax.tree.leaves(vars(support)) if hasattr(support, "__dict__") else []
-    if support is None or support.event_dim or any(isinstance(a, Tracer) for a in bounds):
+    if support is None or support.event_dim or is_traced(_bounds(support)):
         return False  # a support that f or params determine, or of rows as a whole
     inside = np.broadcast_to(np.asarray(support(y)), y.shape) & ~np.isinf(y)
     if (bad := ~inside & seen).any():
@@ -321,6 +339,10 @@ def _entry_support(fn: Any) -> Any:
     while hasattr(support, "base_constraint"):
         support = support.base_constraint
     return support
+
+
+def _bounds(support: Any) -> list[Any]:
+    return jax.tree.leaves(vars(support)) if hasattr(support, "__dict__") else []
 
 
 def _masks(fn: Any) -> list[tuple[Any, tuple[int, ...]]]:

@@ -181,11 +181,14 @@ def test_rows_that_no_latent_value_can_produce():
         (lambda f, g, s: dist.Pareto(jnp.exp(f - g), 2.0), 0.2),
         (lambda f, g, s: dist.Uniform(f - g - 0.5, f - g + 0.5), -7.0),
         (lambda f, g, s: dist.Uniform(f * g - 0.01, f * g + 0.01), -7.0),
+        (lambda f, g, s: dist.Uniform(0 * f, s), 19.99),
+        (lambda f, g, s: dist.Pareto(jnp.exp(f), jnp.where(s > 9, 1.0, jnp.nan)), 2.0),
+        (lambda f, g, s: dist.Normal(f, s - 9 + 0.1 * g), 2.0),
         (lambda f, g, s: dist.TruncatedNormal(f, s, low=jnp.exp(f - g)), 1.0),
     ],
 )
 def test_rows_that_some_latent_values_can_produce(make, good):
-    """Where outputs differ."""
+    """Where outputs differ, or a latent site is not as drawn once."""
 
     def model(x, y):
         f = dgp.gp("l1", dgp.kernels.SquaredExponential(1.0, 1.0), Z, out=2)
