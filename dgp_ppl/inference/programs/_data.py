@@ -96,12 +96,13 @@ def check_data(caller: str, model: Model, call: Call, *, fitted: bool = True) ->
         fn, value = site["fn"], site["value"]
         if not (fitted or getattr(_entry_support(fn), "is_discrete", False)):
             continue
-        wanted = fn.shape() if isinstance(fn, Observed) else value.shape
+        is_ours = isinstance(fn, Observed)  # within NumPyro's `scan` it has steps in front
+        wanted = (*fn.marginals.mean.shape[:-2], *fn.shape()) if is_ours else value.shape
         if value.shape != wanted:
             hint = "; pass y[:, 0]" if value.shape == (*wanted, 1) else ""
             raise ValueError(f"{caller}: {what} has shape {value.shape}, wanted {wanted}{hint}")
         decided = _check_values(caller, what, fn, value, _numbers_of(call, value))
-        if not decided and isinstance(fn, Observed):
+        if not decided and is_ours:
             undecided[site["name"]] = what, value, _numbers_of(call, value)
     if undecided or (fitted and _by_nodes(sites)):
         _check_likelihoods(caller, model, call, undecided)

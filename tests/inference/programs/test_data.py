@@ -6,6 +6,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro import handlers
+from numpyro.contrib.control_flow import scan
 from numpyro.infer import NUTS
 from support.fits import OPTIMIZER, SHALLOW, Z
 from support.helpers import KEY, no_guide, regression
@@ -117,6 +118,13 @@ def test_masked_values_and_good_ones_pass():
     check_data("f", seen, CALL((X, BAD, np.isfinite(BAD))))
     with pytest.raises(dgp.DataError, match=r"'y', is NaN in 1 of 20 rows \[7\]"):
         check_data("f", seen, CALL((X, BAD, np.arange(20) != 7 - 4)))
+
+    def steps(x, y):
+        f = dgp.gp("l1", dgp.kernels.SquaredExponential(1.0, 1.0), Z)
+        given = lambda x: dgp.observe(f(x), lambda f: dist.TruncatedNormal(f, 0.3, low=-9 + 0 * f))  # noqa: E731
+        scan(lambda c, row: (c, numpyro.sample("y", given(row[0]), obs=row[1])), 0, (x, y))
+
+    check_data("f", steps, CALL((X.reshape(4, 5, 1), Y.reshape(4, 5))))
 
     def pairs(y, mask):
         fn = dist.Normal(numpyro.sample("w", dist.Normal()), 1).expand([20, 2])
