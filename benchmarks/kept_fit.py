@@ -2,13 +2,16 @@
 
 The fit has two layers with M = 100 inducing inputs, D = 8 inputs and 8 hidden outputs, each with
 its own kernel. Times are medians of repeated calls; first calls, which compile, are separate. The
-differences are to `predict` at single rows; `predict` itself differs between one row and two.
+differences are to `predict` at single rows; `predict` itself differs between one row and two. With
+`--near` the fit has a rough process of 10,000 and of 100,000 rows instead: CPU seconds of the mean
+and variance of new rows, and the peak of memory after its steps, which have minibatches of 1,000.
 
-    python benchmarks/kept_fit.py [--json FILE]
+    python benchmarks/kept_fit.py [--near] [--json FILE]
 """
 
 import argparse
 import json
+import resource
 import statistics
 import tempfile
 import time
@@ -28,13 +31,15 @@ from dgp_ppl.comparison import versions, write_json
 ROWS = 1000
 
 
-def seconds(call: Callable[[], Any], repeats: int = 7) -> tuple[float, float]:
+def seconds(
+    call: Callable[[], Any], repeats: int = 7, clock: Callable[[], float] = time.perf_counter
+) -> tuple[float, float]:
     """Return the time of the first call, and the median of the others."""
     times = []
     for _ in range(repeats):
-        begun = time.perf_counter()
+        begun = clock()
         jax.block_until_ready(call())
-        times.append(time.perf_counter() - begun)
+        times.append(clock() - begun)
     return times[0], statistics.median(times[1:])
 
 
@@ -101,6 +106,29 @@ def measure(folder: Path) -> dict[str, Any]:
     }
 
 
+def measure_near(num: int) -> dict[str, Any]:
+    rng, model = np.random.default_rng(0), models.deep_gp
+    x = rng.normal(size=(num, 8)).astype(np.float32)
+    y = np.sin(x[:, 0]) + 0.1 * rng.normal(size=num).astype(np.float32)
+    layers: Any = initialize.deep_gp(jax.random.key(0), x[:5000], num_inducing=100, depth=2)
+    layers["local"], guide = dgp.NearRows(x, y), dgp.MeanField(model)
+    options: Any = {"steps": 50, "batch_size": 1000, "progress": False, **layers}
+    fit = dgp.fit(jax.random.key(1), model, guide, x, y, **options)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    def predict(rows: int) -> tuple[float, float]:
+        def call() -> Any:
+            new = rng.normal(size=(rows, 8)).astype(np.float32)
+            p = dgp.predict(jax.random.key(2), model, guide, fit, new, **layers)
+            return p.mean, p.var
+
+        return seconds(call, clock=time.process_time)
+
+    named = zip(("first call", "median"), predict(1), strict=True)
+    cpu = {f"one row, {n}": a for n, a in named} | {"1,000 rows": predict(1000)[1]}
+    return {"rows": num, "CPU seconds": cpu, "peak, MB": peak / 1024}
+
+
 def _values(p: dgp.Prediction) -> tuple[Any, Any, Any]:
     return p.mean[0], np.sqrt(p.var[0]), p.quantile(np.array([0.05, 0.5, 0.95]))
 
@@ -108,9 +136,11 @@ def _values(p: dgp.Prediction) -> tuple[Any, Any, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, help="write the record to this file")
+    parser.add_argument("--near", action="store_true", help="measure near rows instead")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        record = measure(Path(folder))
+        near: Any = {"near": [measure_near(num) for num in (10_000, 100_000)]} if args.near else {}
+        record = near or measure(Path(folder))
     print(json.dumps(record, indent=1))
     if args.json:
         write_json(args.json, {"versions": versions(), **record})
