@@ -143,8 +143,6 @@ def _start(shape: tuple[int, ...]) -> Array:
 
 def _bijection(name: str, prior: Any) -> Any:
     """Return the bijection from the reals to a site's support, which the model may not compute."""
-    if prior.is_discrete:
-        raise ValueError(f"the latent site {name!r} is discrete; sum it out in the model")
     with jax.ensure_compile_time_eval():  # the guide outlives the program that is traced now
         bijection = biject_to(prior.support)
     if is_traced(bijection):

@@ -57,6 +57,8 @@ class OtherSites:
             for n, s in sites.items()
             if n not in layers and not s["infer"].get("is_auxiliary") and n not in data
         }
+        for name in (n for n in plates if sites[n]["fn"].is_discrete):
+            raise ValueError(f"the latent site {name!r} is discrete; sum it out in the model")
         # Sites in plates share the rows of their plates, and plates of the data are subsampled.
         rows = data_plates(trace)
         global_names = [n for n, found in plates.items() if not found]
@@ -187,7 +189,7 @@ class OtherSites:
             if not isinstance(q, dist.Normal):
                 raise ValueError(
                     f"{self._guide}: the guide of {name!r} is a {type(q).__name__}, wanted a "
-                    "normal for each latent site; leave out rest, whose default is AutoNormal"
+                    "normal for each latent site: AutoNormal; leave out coupled or rest"
                 )
             found[name] = q, bijections
         return found

@@ -45,7 +45,8 @@ def transported(model: Model, guide: LayerGuide, params: Params | Fitted) -> Mod
         A model of the same arguments.
 
     Raises:
-        TypeError: if the guide has no reference space, or `params` is neither a dict nor a result.
+        TypeError: if the guide has no reference space or is coupled, or `params` is neither a dict
+            nor a result.
         ValueError: when the model runs, if a param is missing, has another shape, or belongs
             neither to the model nor to the guide.
 
@@ -97,6 +98,11 @@ def reference_guide(caller: str, guide: Any) -> LayerGuide:
         raise TypeError(
             f"{caller}: guide is {getattr(guide, '__name__', type(guide).__name__)}, wanted "
             "MeanField or GlobalInducing, or a Diffusion or Flow on one"
+        )
+    if getattr(_base(guide), "coupled", False):
+        raise TypeError(
+            f"{caller}: guide is coupled, so q(v) moves with the other latent sites and is no map "
+            "of noise alone, wanted a fit of a guide without coupled"
         )
     return guide if isinstance(guide, WarpedGuide) else _base(guide)
 

@@ -28,6 +28,7 @@ def test_errors_name_the_argument_and_the_cure():
     x, one = ROWS[0], dgp.MeanField(one_layer)
     joint = dgp.MeanField(scaled, rest=AutoMultivariateNormal)
     names = {"auto_loc": jnp.zeros(1), "auto_scale_tril": jnp.eye(1)}
+    slope = {"l2.v.slope": jnp.zeros((1, 1, 1))}
     weights = partial(dgp.importance_evidence, KEY, one_layer)
     assert_errors([
         (lambda: run(batch_size=2), "plate 'data' is subsampled; leave out batch_size"),
@@ -42,5 +43,7 @@ def test_errors_name_the_argument_and_the_cure():
          "TypeError: .*Decoupled, whose mean has separate inducing inputs"),
         (lambda: annealed(scaled, joint, TINY | names, *DATA),
          "guide of '_auto_latent' is a MultivariateNormal, wanted"),
+        (lambda: annealed(scaled, dgp.MeanField(scaled, coupled=True), TINY | names | slope, *DATA),
+         "TypeError: annealed_evidence: guide is coupled, .* without coupled"),
         (lambda: weights(one, {}, *ROWS, z=x), "TypeError: .*guide is a MeanField, wanted a Diff"),
     ])  # fmt: skip

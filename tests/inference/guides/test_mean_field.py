@@ -133,6 +133,8 @@ def test_a_coupled_guide_holds_the_exact_posterior():
     for values in (guide.distributions, guide.median):
         with pytest.raises(ValueError, match=r"coupled is True, .* sample_posterior"):
             values(params)
+    with pytest.raises(TypeError, match=r"transported: guide is coupled, .* without coupled"):
+        dgp.transported(with_intercept, guide, params)
     alone = dgp.MeanField(conjugate.conjugate, coupled=True)
     with pytest.raises(ValueError, match=r"coupled is True and .* 0 joint guides"):
         dgp.evaluate(KEY, conjugate.conjugate, alone, {}, x, y)

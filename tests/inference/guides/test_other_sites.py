@@ -209,3 +209,15 @@ def test_a_coupled_function_moves_with_groups(intercept):
     with handlers.seed(rng_seed=0), handlers.trace() as trace:
         jax.eval_shape(guide, x, group, x[:, 0])
     assert trace["f.v.slope"]["value"].shape == (2 + intercept, 3, 1)
+
+
+@pytest.mark.parametrize("coupled", [True, False])
+def test_a_discrete_site_is_refused(coupled):
+    def switched(x, y=None):
+        k = numpyro.sample("k", dist.Bernoulli(0.5))
+        f = dgp.gp("f", kernels.Matern52(1.0, 1.0), x[:3])
+        numpyro.sample("y", dgp.observe(f(x), lambda f: dist.Normal(f + k, 0.3)), obs=y)
+
+    x = jnp.linspace(-1.0, 1.0, 6)[:, None]
+    with pytest.raises(ValueError, match=r"latent site 'k' is discrete; sum it out"):
+        dgp.MeanField(switched, coupled=coupled).setup(x, x[:, 0])
