@@ -40,7 +40,7 @@ def curvature_lines(
     with alone(), handlers.substitute(data=params):
         try:
             others = guide.other_sites.noise_shapes(call)
-        except ValueError:  # a joint guide of the other sites
+        except ValueError:  # a guide of the other sites that is not normal
             return
     sizes = {n: guide.layers[n].shape for n in layers} | others
     total = sum(int(np.prod(s)) for s in sizes.values())
@@ -72,8 +72,11 @@ def curvature_lines(
     def line(what: str, name: str) -> Line:
         own = owner == name
         ratio = float(np.sqrt(np.linalg.eigvalsh(covariance[np.ix_(own, own)])[-1]))
+        name = "all" if name.startswith("_auto_") else name  # a joint draw
         return checked(what, ratio, f"{name}: posterior up to {ratio:.2g} times q's")
 
-    yield from worst(line("sd of other sites", n) for n in others)
+    for found in worst(line("sd of other sites", n) for n in others):
+        more = found.advice and "run 5,000 steps or more, or compare with NUTS"
+        yield found._replace(advice=more) if guide.coupled else found
     if len(layers) > 1:
         yield from worst(line("sd of parts", n) for n in layers)

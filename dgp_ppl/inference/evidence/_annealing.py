@@ -221,7 +221,7 @@ def annealed_evidence(
     for message in messages:
         warnings.warn(f"annealed_evidence: {message}", stacklevel=2)
     latents = path.latents(forward.points.z, noises, arrays)
-    draws = {n: np.asarray(a) for n, a in latents.items()}
+    draws = {n: np.asarray(a) for n, a in latents.items() if not n.startswith("_auto_")}
     return AnnealedEvidence(*found, draws, plan.betas, forward.acceptance, messages)
 
 

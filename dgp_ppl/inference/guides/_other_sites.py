@@ -13,6 +13,7 @@ import numpyro.distributions as dist
 from jax import random
 from jaxtyping import Array
 from numpyro import handlers
+from numpyro.distributions.transforms import LowerCholeskyAffine
 from numpyro.infer.autoguide import (
     AutoGuide,
     AutoLaplaceApproximation,
@@ -170,7 +171,13 @@ class OtherSites:
                 log_det += jnp.sum(bijection.log_abs_det_jacobian(x, y))
                 x = y
             values[name] = x
-        return values, log_det
+        with handlers.trace() as trace, handlers.seed(rng_seed=0), handlers.substitute(data=values):
+            for part in self.parts:
+                if not isinstance(part, LocalNormal):  # a joint guide, whose sites follow its draw
+                    part(*call.args, **call.kwargs)
+        deltas = {n: s["fn"] for n, s in trace.items() if isinstance(s.get("fn"), dist.Delta)}
+        values |= {n: delta.v for n, delta in deltas.items()}
+        return values, log_det - sum(jnp.sum(delta.log_density) for delta in deltas.values())
 
     def _normals(self, call: Call) -> dict[str, tuple[Any, list[Any]]]:
         """Return of each site's guide the normal, and the bijections of its draws."""
@@ -182,6 +189,12 @@ class OtherSites:
             if site["type"] != "sample":
                 continue
             q, bijections = site["fn"], []
+            if isinstance(q, dist.MultivariateNormal):  # of a joint guide
+                joint = LowerCholeskyAffine(q.loc, q.scale_tril)
+                found[name] = dist.Normal(jnp.zeros(q.event_shape)), [joint]
+                continue
+            if isinstance(q, dist.Delta) and found:
+                continue
             if isinstance(q, dist.TransformedDistribution):
                 q, bijections = q.base_dist, q.transforms
             while isinstance(q, dist.Independent | dist.ExpandedDistribution):
@@ -189,7 +202,8 @@ class OtherSites:
             if not isinstance(q, dist.Normal):
                 raise ValueError(
                     f"{self._guide}: the guide of {name!r} is a {type(q).__name__}, wanted a "
-                    "normal for each latent site: AutoNormal; leave out coupled or rest"
+                    "normal for each latent site, or of all; leave out rest, whose default is "
+                    "AutoNormal"
                 )
             found[name] = q, bijections
         return found

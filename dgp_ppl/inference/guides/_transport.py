@@ -55,6 +55,11 @@ def transported(model: Model, guide: LayerGuide, params: Params | Fitted) -> Mod
     """
     check_program("transported", "model", model)
     start, values = reference_guide("transported", guide), params_of("transported", params)
+    if getattr(_base(guide), "coupled", False):
+        raise TypeError(
+            "transported: guide is coupled, so q(v) moves with the other latent sites and is no "
+            "map of noise alone, wanted a fit of a guide without coupled"
+        )
     given = GivenParams(model, values, "transported")
     is_checked = False
 
@@ -98,11 +103,6 @@ def reference_guide(caller: str, guide: Any) -> LayerGuide:
         raise TypeError(
             f"{caller}: guide is {getattr(guide, '__name__', type(guide).__name__)}, wanted "
             "MeanField or GlobalInducing, or a Diffusion or Flow on one"
-        )
-    if getattr(_base(guide), "coupled", False):
-        raise TypeError(
-            f"{caller}: guide is coupled, so q(v) moves with the other latent sites and is no map "
-            "of noise alone, wanted a fit of a guide without coupled"
         )
     return guide if isinstance(guide, WarpedGuide) else _base(guide)
 

@@ -5,7 +5,7 @@ from functools import partial
 import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
-from numpyro.infer.autoguide import AutoMultivariateNormal
+from numpyro.infer.autoguide import AutoDelta
 from support.helpers import KEY, assert_errors, one_layer, regression
 from support.tiny import TINY, X, Y, annealed, tiny
 
@@ -26,9 +26,7 @@ def scaled(x, y):
 
 def test_errors_name_the_argument_and_the_cure():
     x, one = ROWS[0], dgp.MeanField(one_layer)
-    joint = dgp.MeanField(scaled, rest=AutoMultivariateNormal)
-    names = {"auto_loc": jnp.zeros(1), "auto_scale_tril": jnp.eye(1)}
-    slope = {"l2.v.slope": jnp.zeros((1, 1, 1))}
+    point = dgp.MeanField(scaled, rest=AutoDelta)
     weights = partial(dgp.importance_evidence, KEY, one_layer)
     assert_errors([
         (lambda: run(batch_size=2), "plate 'data' is subsampled; leave out batch_size"),
@@ -41,9 +39,7 @@ def test_errors_name_the_argument_and_the_cure():
         (lambda: annealed(tiny, print, TINY, *DATA), "TypeError: .*guide is print, wanted MeanF"),
         (lambda: annealed(one_layer, dgp.Decoupled(one_layer, x[:5]), {}, *ROWS, z=x),
          "TypeError: .*Decoupled, whose mean has separate inducing inputs"),
-        (lambda: annealed(scaled, joint, TINY | names, *DATA),
-         "guide of '_auto_latent' is a MultivariateNormal, wanted"),
-        (lambda: annealed(scaled, dgp.MeanField(scaled, coupled=True), TINY | names | slope, *DATA),
-         "TypeError: annealed_evidence: guide is coupled, .* without coupled"),
+        (lambda: annealed(scaled, point, TINY | {"level_auto_loc": jnp.zeros(())}, *DATA),
+         "guide of 'level' is a Delta, wanted"),
         (lambda: weights(one, {}, *ROWS, z=x), "TypeError: .*guide is a MeanField, wanted a Diff"),
     ])  # fmt: skip

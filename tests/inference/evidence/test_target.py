@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import pytest
 from jax import random
 from scipy import stats
 from support.helpers import KEY
@@ -40,25 +41,30 @@ def log_ratio(target, z, noise, arrays):
     return jax.jit(jax.vmap(lambda z, k: target._log_ratio_at(z, k, arrays)[0]))(z, noise)
 
 
-def test_another_latent_site_counts_with_its_jacobian():
+@pytest.mark.parametrize("joint", [False, True])
+def test_another_latent_site_counts_with_its_jacobian(joint):
     def noisy(x, y):
         noise = numpyro.sample("noise", dist.LogNormal(0, 0.5))
         f = dgp.gp("l1", kernels.SquaredExponential(1.5, 0.8), Z_ONE)
         with dgp.minibatch(x, y) as (x, y):
             numpyro.sample("y", dgp.observe(f(x), lambda f: dist.Normal(f, noise)), obs=y)
 
-    guide, call = dgp.MeanField(noisy), Call((jnp.asarray(X, float), jnp.asarray(Y, float)), {})
+    guide = dgp.MeanField(noisy, coupled=joint)
+    call = Call((jnp.asarray(X, float), jnp.asarray(Y, float)), {})
     guide.setup(*call.args)
     params = {n: a for n, a in TINY.items() if n.startswith("l1.")}
     params |= {"noise_auto_loc": jnp.asarray(-0.3), "noise_auto_scale": jnp.asarray(0.4)}
+    params |= {"auto_loc": jnp.asarray([-0.3]), "auto_scale_tril": jnp.asarray([[0.4]])}
+    params["l1.v.slope"] = jnp.full((1, 1, 1), 0.7)
     partition, data = Partition.split(noisy, call, guide)
-    sites = {"l1.v": jnp.zeros((1, 1)), "noise": jnp.zeros(())}
-    target = Target(guide, partition, "model", 5, sites, ("noise",))
+    other = {"_auto_latent": jnp.zeros(1)} if joint else {"noise": jnp.zeros(())}
+    sites = {"l1.v": jnp.zeros((1, 1)), **other}
+    target = Target(guide, partition, "model", 5, sites, tuple(other))
     z = np.random.default_rng(0).standard_normal((4, 2))
     found = log_ratio(target, jnp.asarray(z, float), noise(4), Arrays(params, data))
-    v, log_noise = (
-        loc + scale * e for (loc, scale), e in zip((Q[1], (-0.3, 0.4)), z.T, strict=True)
-    )
+    e_v, e_noise = z.T[::-1] if joint else z.T
+    log_noise = -0.3 + 0.4 * e_noise
+    v = Q[1][0] + Q[1][1] * e_v + (0.7 * 0.4 * e_noise if joint else 0.0)
     mean, var = given(v[:, None], X[:, 0])
     sd = np.sqrt(var + np.exp(2 * log_noise)[:, None])
     log_joint = stats.norm(mean, sd).logpdf(Y).sum(axis=1) + stats.norm.logpdf(v)

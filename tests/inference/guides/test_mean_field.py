@@ -13,6 +13,8 @@ from support.helpers import KEY, assert_covariance, assert_mean, regression, sta
 
 import dgp_ppl as dgp
 from dgp_ppl import kernels
+from dgp_ppl._partition import Call
+from dgp_ppl.criticism._curvature import curvature_lines
 from dgp_ppl.models import svgp
 
 Z = np.float32([[-1.0], [0.0], [1.0]])
@@ -128,13 +130,22 @@ def test_a_coupled_guide_holds_the_exact_posterior():
     guide = dgp.MeanField(with_intercept, coupled=True)
     bound, error = dgp.evaluate(KEY, with_intercept, guide, params, x, y)
     total = K + conjugate.NOISE**2 * np.eye(len(y)) + 9
-    assert abs(bound - stats.multivariate_normal.logpdf(y, cov=total)) < 0.05
+    exact = stats.multivariate_normal.logpdf(y, cov=total)
+    assert abs(bound - exact) < 0.05
     assert error < 0.02
+    for scale, verdict in ((1.0, "good"), (0.5, "bad")):
+        narrow = params | {"auto_scale_tril": scale * params["auto_scale_tril"]}
+        (line,) = curvature_lines(KEY, guide, narrow, Call((x, y)), ["l1.v"])
+        assert (line.verdict, line.value) == (
+            verdict,
+            f"all: posterior up to {1 / scale:.2g} times q's",
+        )
+        assert ("5,000 steps" in line.advice) == (scale < 1)
     for values in (guide.distributions, guide.median):
         with pytest.raises(ValueError, match=r"coupled is True, .* sample_posterior"):
             values(params)
     with pytest.raises(TypeError, match=r"transported: guide is coupled, .* without coupled"):
         dgp.transported(with_intercept, guide, params)
     alone = dgp.MeanField(conjugate.conjugate, coupled=True)
-    with pytest.raises(ValueError, match=r"coupled is True and .* 0 joint guides"):
+    with pytest.raises(ValueError, match=r"coupled is True and .* no joint guide"):
         dgp.evaluate(KEY, conjugate.conjugate, alone, {}, x, y)

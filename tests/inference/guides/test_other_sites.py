@@ -172,6 +172,17 @@ def test_unit_noise_of_sites():
     ) + jnp.sum(dist.Normal(params["w_auto_loc"], params["w_auto_scale"]).log_prob(values["w"]))
     log_e = sum(jnp.sum(dist.Normal().log_prob(e)) for e in noise.values())
     np.testing.assert_allclose(log_q + log_det, log_e, rtol=1e-5)
+    guide = dgp.MeanField(idle, rest=AutoMultivariateNormal)
+    guide.setup(X, Y)
+    with handlers.substitute(data={"auto_loc": LOC, "auto_scale_tril": ROOT}):
+        shapes = guide.other_sites.noise_shapes(call)
+        assert shapes == {"_auto_latent": (2,), "_auto_w_latent": (6,)}
+        e = {"_auto_latent": LOC, "_auto_w_latent": noise["w"]}
+        values, log_det = guide.other_sites.from_noise(e, call)
+    at = LOC + ROOT @ LOC
+    np.testing.assert_allclose([values["a"], values["b"]], jnp.exp(at), rtol=1e-5)
+    of_w = 6 * np.log(0.1)  # the scale that NumPyro starts with
+    np.testing.assert_allclose(log_det, np.log(0.8 * 0.4) + at.sum() + of_w, rtol=1e-5)
 
 
 def test_latents_of_rows_take_the_rows_of_the_minibatch():
