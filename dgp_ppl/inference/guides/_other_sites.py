@@ -190,8 +190,9 @@ class OtherSites:
                 continue
             q, bijections = site["fn"], []
             if isinstance(q, dist.MultivariateNormal):  # of a joint guide
-                joint = LowerCholeskyAffine(q.loc, q.scale_tril)
-                found[name] = dist.Normal(jnp.zeros(q.event_shape)), [joint]
+                affine: Any = q.loc, q.scale_tril
+                unit = dist.Normal(jnp.zeros(q.event_shape))
+                found[name] = unit, [LowerCholeskyAffine(*affine)]
                 continue
             if isinstance(q, dist.Delta) and found:
                 continue
