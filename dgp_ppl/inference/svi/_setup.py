@@ -141,7 +141,7 @@ def refuse_tracing(caller: str, *arguments: Any) -> None:
 
 
 def _check_latent(caller: str, guide: Model, call: Call, sites: Sites) -> None:
-    """Raise if a guide of one's own lacks a latent site; of others the classes see to it."""
+    """Raise unless a guide of one's own has the latent sites; of others the classes see to it."""
     if isinstance(guide, LayerGuide | AutoGuide):
         return
     drawn = survey(guide, call)
@@ -151,6 +151,15 @@ def _check_latent(caller: str, guide: Model, call: Call, sites: Sites) -> None:
             raise ValueError(
                 f"{caller}: the guide draws {short_list(drawn)}, wanted {name!r} too, "
                 "a latent site of the model: add it, or pass a guide such as MeanField(model)"
+            )
+    for name in drawn.keys() - sites.keys():
+        extra = drawn[name]
+        if extra["type"] == "sample" and not (
+            extra["is_observed"] or extra["infer"].get("is_auxiliary")
+        ):
+            raise ValueError(
+                f"{caller}: the guide draws {name!r}, which the model does not: leave it out, or "
+                "give it infer={'is_auxiliary': True}"
             )
 
 

@@ -90,6 +90,11 @@ def test_a_model_without_a_plate():
     assert result.losses[-1] < result.losses[0]
 
 
+def with_extra_site(*args, **kwargs):
+    numpyro.sample("l1.v", dist.Normal().expand([6, 1]).to_event(2))
+    numpyro.sample("extra", dist.Normal())
+
+
 def test_errors():
     for error, message, call in (
         (ValueError, "steps is -1, wanted at least 1", lambda: shallow(-1)),
@@ -102,6 +107,8 @@ def test_errors():
          lambda: evaluate(KEY, svgp, SHALLOW, {}, X, Y, z=Z, loss=RenyiELBO())),
         (ValueError, r"the guide draws \[\], wanted 'l1.v' too",
          lambda: dgp.fit(KEY, svgp, lambda *_, **__: None, X, Y, z=Z)),
+        (ValueError, r"the guide draws 'extra', which the model does not: .*is_auxiliary",
+         lambda: dgp.fit(KEY, svgp, with_extra_site, X, Y, z=Z)),
     ):  # fmt: skip
         with pytest.raises(error, match=message):
             call()
