@@ -137,7 +137,12 @@ def check_mean(caller: str, mean: Any, rows: int, dim: int, out: int) -> None:
         why, has = error, f"fails ({type(error).__name__}: {one_line(error)})"
     pairs = zip((shape or ())[::-1], (out, rows), strict=False)
     if not shape or len(shape) > 2 or any(size not in (1, most) for size, most in pairs):
+        cure = f"means.pad({dim}, {out}), or means.pca(x, {out}) to narrow"
+        if not callable(mean) or shape == ():
+            cure = "lambda x: jnp.full((len(x), 1), m)"
+        elif shape and len(shape) == 1:
+            cure = "lambda x: m(x)[:, None]"
         raise ValueError(
             f"{caller}: mean {has} for inputs of shape {x.shape}, wanted {(rows, out)}, as out is "
-            f"{out}; try means.pad({dim}, {out}), or means.pca(x, {out}) to narrow"
+            f"{out}; try {cure}"
         ) from why

@@ -32,6 +32,10 @@ def test_pca_keeps_the_most_of_any_projection():
 def test_a_mean_may_broadcast_to_the_outputs():
     for mean in (lambda x: jnp.ones(2), lambda x: jnp.ones((1, 2)), lambda x: x[:, :1]):
         means.check_mean("gp", mean, 6, 3, 2)
-    for mean in (lambda x: 1.0, lambda x: x, lambda x: jnp.ones((5, 2)), 5.0):
-        with pytest.raises(ValueError, match=r"gp: mean (gives|fails).*wanted \(6, 2\)"):
+    for mean, cure in (
+        (lambda x: 1.0, r"full\(\(len\(x\), 1\), m\)"), (5.0, r"lambda x: jnp\.full"),
+        (lambda x: x[:, 0], r"try lambda x: m\(x\)\[:, None\]"),
+        (lambda x: x, r"means\.pad\(3, 2\)"), (lambda x: jnp.ones((5, 2)), r"means\.pad"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=rf"gp: mean (gives|fails).*wanted \(6, 2\).*{cure}"):
             means.check_mean("gp", mean, 6, 3, 2)
