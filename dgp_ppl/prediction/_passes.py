@@ -49,7 +49,8 @@ class ForwardPass:
         if found.batch_shape != (len(x),):
             raise ValueError(
                 f"predict: site {self.site!r} has batch shape {found.batch_shape} for {len(x)} "
-                "rows of x, wanted one entry per row; leave batch_size out of predict's arguments"
+                "rows of x, wanted one entry per row; leave batch_size out of predict's arguments, "
+                "and observe outside of scan"
             )
         return found
 

@@ -296,7 +296,10 @@ def test_what_predictions_cannot_do_is_said():
         (lambda: deep(x=X_TEST[:0]), r"predict: x .*\[N, D\]"),
         (lambda: deep(num_samples=0), "num_samples is 0"),
         (lambda: deep(chunk_size=0), "chunk_size is 0"),
-        (lambda: deep(batch_size=4).mean, r"\(4,\) for 7 rows.*leave batch_size out"),
+        (
+            lambda: deep(batch_size=4).mean,
+            r"\(4,\) for 7 rows.*leave batch_size out .*outside of scan",
+        ),
         (lambda: given(), "posterior_samples .*same number of every site"),
         (lambda: given(**v | {"l2.v": np.zeros((3, 5, 1))}), "same number of every site"),
         # Without this error, the inducing values of l2 would be drawn from the prior.
