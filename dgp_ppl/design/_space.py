@@ -159,7 +159,7 @@ def _value(caller: str, name: str, bound: tuple[float, float] | list[Any], value
 def _is_number(value: Any) -> bool:
     if isinstance(value, bool) or not isinstance(value, Real):
         return False
-    number: Any = value
+    number: Any = value.item() if isinstance(value, np.generic) else value  # float32 overflows
     # Beyond it the length of an interval overflows; NaN is on neither side.
     return bool(-1e300 < number < 1e300)
 
