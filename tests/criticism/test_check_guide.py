@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from numpyro.infer.autoguide import AutoDelta
+from numpyro.infer.autoguide import AutoDelta, AutoNormal
 from scipy.stats import norm
 from support.conjugate import KEY, N, X, Y, conjugate, guide_params, posterior
 
@@ -42,8 +42,23 @@ def test_other_threads_run_models_during_the_fits_of_vsbc():
     with TRACING, ThreadPoolExecutor(1) as pool:
         ask = lambda _: pool.submit(is_free).result()  # noqa: E731
         fit = lambda x: jax.pure_callback(ask, jax.ShapeDtypeStruct((), bool), x)  # noqa: E731
-        assert _without_lock(fit)(jnp.ones(2)).tolist() == [True, True]
+        assert _without_lock(fit, [jnp.zeros(2)])(jnp.ones(2)).tolist() == [True, True]
         assert not ask(None)
+
+
+def test_fits_that_had_not_converged_are_told():
+    """Natural steps of `MeanField` reach the optimum at once; Adam's do not."""
+    params, few = (
+        guide_params(*posterior()),
+        {"num_simulations": 4, "steps": 50, "num_weights": 100},
+    )
+    x, y = jnp.asarray(X), jnp.asarray(Y)
+    good = dgp.check_guide(KEY, conjugate, dgp.MeanField(conjugate), params, x, y, **few)
+    assert "raise steps" not in str(good)
+    start = {"l1.v_auto_loc": jnp.zeros((N, 1)), "l1.v_auto_scale": jnp.ones((N, 1))}
+    with pytest.warns(UserWarning, match=r"not converged .* nats .*: raise steps; p-values"):
+        bad = dgp.check_guide(KEY, conjugate, AutoNormal(conjugate), start, x, y, **few)
+    assert str(bad).endswith("raise steps")
 
 
 @pytest.mark.slow
