@@ -67,7 +67,7 @@ def moments_of_draws(draws: Any) -> tuple[Any, Any]:
 def warn_of_draws(caller: str, kind: str, num: int) -> None:
     """Warn of probabilities that are counted."""
     warnings.warn(
-        f"{caller}: NumPyro has no distribution function of {kind}: this is of {num:,} draws, and "
+        f"{caller}: no distribution function of {kind} is known: this is of {num:,} draws, and "
         f"probabilities have standard errors up to {0.5 / num**0.5:.2g}; raise num for less",
         stacklevel=4,
     )
