@@ -202,21 +202,17 @@ def evaluated(kernel: Any, x: AnyArray, z: AnyArray | None = None) -> Array:
     check_kind("kernel", "x", x, AnyArray, "an array [N, D]")
     kernel = kernel.func if isinstance(kernel, Partial) else kernel  # a function, or without arrays
     wanted = (len(x),) if z is None else (len(x), len(z))
+    name = getattr(kernel, "__name__", type(kernel).__name__)
+    rule = "k(x, z) is a matrix [N, M], and k(x), or a method diag(x), the diagonal [N] of k(x, x)"
     try:
         found = jnp.asarray(getattr(kernel, "diag", kernel)(x) if z is None else kernel(x, z))
     except TypeError as error:
-        if z is not None or error.__traceback__ is None or error.__traceback__.tb_next:
-            raise  # of the kernel itself, not of the call with one argument
-        raise TypeError(
-            f"the kernel {getattr(kernel, '__name__', type(kernel).__name__)} takes no single "
-            "argument, wanted also k(x), or a method diag(x), the diagonal [N] of k(x, x)"
-        ) from error
+        if z is None and getattr(error.__traceback__, "tb_next", None) is None:  # of the call
+            raise TypeError(f"the kernel {name} has no k(x): {rule}") from error
+        raise
     if found.shape != wanted and (found.shape or z is not None):
-        raise ValueError(
-            f"the kernel {getattr(kernel, '__name__', type(kernel).__name__)} returns shape "
-            f"{found.shape} for {'k(x)' if z is None else 'k(x, z)'}, wanted {wanted}: k(x, z) is "
-            "a matrix [N, M], and k(x), or a method diag(x), the diagonal [N] of k(x, x)"
-        )
+        has = f"returns shape {found.shape} for k(x{', z' * (z is not None)}), wanted {wanted}"
+        raise ValueError(f"the kernel {name} {has}: {rule}")
     return found
 
 
