@@ -200,10 +200,10 @@ def _watched(optimizer: Any, steps: int) -> tuple[Any, list[Any]]:
     The sums are of the third and of the fourth eighth of the steps.
     """
 
-    def update(updates: Any, state: Any, params: Any = None, *, value: Any, **_: Any) -> Any:
+    def update(updates: Any, state: Any, params: Any = None, **given: Any) -> Any:
         n, sums = state
         seen = jnp.asarray(_eighths(steps))[n] == jnp.arange(2, 4)
-        return updates, (n + 1, sums + jnp.where(seen, value, 0.0))
+        return updates, (n + 1, sums + jnp.where(seen, given["value"], 0.0))
 
     def get_params(state: Any) -> Any:
         sums.append(state[1][1][-1][1])
