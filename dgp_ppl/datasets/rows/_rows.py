@@ -26,6 +26,7 @@ from dgp_ppl.datasets.rows._readers import (
 
 _MOST_ROWS = 2**31 - 1  # numbers of rows are int32
 _BLOCK_ROWS, _BLOCK_BYTES = 2**16, 2**27  # of a pass over all rows
+_MAPPED_CHUNKS = 64  # of rows, spread over all, whose values from `map` tell a run from others
 _FEWEST_ARCS = 16  # also of a buffer that holds fewer chunks
 _ORDER = b"order 4"  # to change with `Order`: a checkpoint goes on in the order of its own
 
@@ -235,17 +236,16 @@ class Rows:
         """Bytes of a row of all arrays."""
         return sum(a.nbytes for a in self.first)
 
-    @property
-    def functions(self) -> list[Callable[..., Any]]:
-        """Functions of `map` that change rows."""
-        return [f for f in self._functions if not isinstance(f, CellCheck)]
-
     def identity(self) -> str:
-        """Return a hash of the source's rows, before functions of `map`."""
+        """Return a hash of all of the source's rows, and of what `map` makes of some of them."""
         found = hashlib.sha256(_ORDER)
         self._reader.identify(found)
         if len(self._left_out):
             hash_arrays(found, (self._left_out,))
+        if self._functions:  # their code may count calls, or read what another process has not
+            length = min(len(self), self._reader.chunk_rows)
+            for start in np.unique(np.linspace(0, len(self) - length, _MAPPED_CHUNKS).astype(int)):
+                hash_arrays(found, self.read([(int(start), int(start) + length)]))
         return found.hexdigest()
 
     def order(self, seed: tuple[int, ...], batch_size: int) -> Order:

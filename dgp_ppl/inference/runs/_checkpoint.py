@@ -142,7 +142,7 @@ class RunFolder:
                 if not _within(found["numbers"], record["numbers"]):
                     differing = ["losses or gradients"]
             elif found["program"] != record["program"]:
-                differing = ["program (model, guide, kernel, objective, optimizer, map, an option)"]
+                differing = ["program (model, guide, kernel, objective, optimizer or an option)"]
         if differing:
             raise DataError(
                 f"{self.path} holds another run: different {', '.join(differing)}; take another "

@@ -30,18 +30,16 @@ _COUNTED = (bool, int, float, str, type(None), ClosedJaxpr)
 class Identity:
     """What tells a run from others: settings, arguments, the first state and the traced program.
 
-    `program` traces its steps, and counts with the `start`, and with the host's `functions`, where
-    versions and machine are the same. Where they differ, a sketch of the first state counts, and
-    the norms of `results`, which the program makes `with_noise` of a rounding.
+    `program` traces its steps, and counts with the `start` where versions and machine are the same.
+    Where they differ, a sketch of the first state counts, and the norms of `results`, which the
+    program makes `with_noise` of a rounding.
     """
 
     def __init__(
         self, program: Callable[[], Any], results: Callable[[float], Any], first: Any,
-        arguments: Any, versions: Mapping[str, Any] = types.MappingProxyType({}),
-        functions: Any = (), **settings: Any,
+        arguments: Any, versions: Mapping[str, Any] = types.MappingProxyType({}), **settings: Any,
     ) -> None:  # fmt: skip
-        self.program = lambda: (program(), _text(static_key(functions), {}))
-        self.results = results
+        self.program, self.results = program, results
         plain = {n: a.item() if hasattr(a, "item") else a for n, a in settings.items()}
         self.start, self.sketch = digest(first), sketch(first)
         self.settings = plain | {"arguments": digest(arguments)}

@@ -210,7 +210,6 @@ def fit(
                 states, data, (key, values, call.args, call.kwargs), steps=steps,
                 learning_rate=learning_rate, guide=type(guide).__name__,
                 source=source and source[0].identity(),
-                functions=source and source[0].functions,
                 versions={"mesh": devices and devices.size, "steps read": feed and feed.length},
             )  # fmt: skip
         first, outcome = train(

@@ -193,7 +193,7 @@ def test_functions_of_map_count(tmp_path):
         rows = dgp.Standardizer.fit(X, Y).rows(sorted_rows())
         return rows.map(lambda x, y: (x, np.minimum(y, most)))
 
-    streamed(6, mapped(8.0), checkpoint=tmp_path)
-    streamed(6, mapped(8.0), checkpoint=tmp_path)
-    with pytest.raises(dgp.DataError, match="holds another run: different program"):
-        streamed(6, mapped(9.0), checkpoint=tmp_path)
+    streamed(6, mapped(1.0), checkpoint=tmp_path)
+    streamed(6, mapped(1.0), checkpoint=tmp_path)
+    with pytest.raises(dgp.DataError, match="holds another run: different source"):
+        streamed(6, mapped(1.1), checkpoint=tmp_path)
