@@ -10,6 +10,7 @@ import dis
 import functools
 import hashlib
 import importlib.util
+import math
 import os
 import pickle
 import sys
@@ -17,6 +18,7 @@ import types
 import weakref
 from collections import ChainMap, UserDict, UserList, deque
 from collections.abc import Callable, Hashable, Iterator
+from configparser import RawConfigParser
 from contextvars import ContextVar
 from typing import Any
 
@@ -30,7 +32,10 @@ from numpyro.primitives import Messenger
 _FOUND = (
     "potential", "_potential_fn_gen", "_postprocess_fn", "_inv_transforms", "_dynamic_support",
 )  # fmt: skip
-_NAMESPACES = types.SimpleNamespace | argparse.Namespace | UserDict | UserList | ChainMap
+_FOLLOWED = (
+    types.SimpleNamespace | argparse.Namespace | UserDict | UserList | ChainMap | ContextVar
+    | RawConfigParser | types.MappingProxyType | functools.partial
+)  # fmt: skip
 _LAZY = functools.cached_property | functools.partialmethod
 _CALLED = types.FunctionType | types.MethodType | functools.partial
 _CONTAINERS = list | tuple | dict | set | deque
@@ -85,7 +90,7 @@ def static_key(value: Any, seen: _Seen | None = None) -> Hashable:
 
     Functions are equal if their code is, and the values in their closures, their defaults and the
     globals that their code names, also of modules. So a function that is defined again needs no new
-    program. NumPy's arrays, containers and data frames are equal by value, and samplers by their
+    program. Arrays and containers are equal by value; samplers, handlers and objectives by their
     settings. Other objects are equal to themselves only, and as long as their attributes, those of
     their class, and the methods that some of this code names are the same. What changes inside of
     installed packages, or behind the first hundred objects in attributes, is not seen. `seen` has
@@ -102,7 +107,7 @@ def static_key(value: Any, seen: _Seen | None = None) -> Hashable:
         return _container_key(value, functools.partial(static_key, seen=seen), seen)
     if isinstance(value, ContextVar):
         return value, static_key(value.get(None), seen)
-    if isinstance(value, types.BuiltinMethodType) and value.__name__ in _READERS:
+    if _is_reader(value):
         return value.__name__, static_key(value.__self__, seen)
     if isinstance(value, types.MappingProxyType):
         return types.MappingProxyType, static_key(dict(value), seen)
@@ -127,13 +132,17 @@ def static_key(value: Any, seen: _Seen | None = None) -> Hashable:
     seen.objects[same] = len(seen.objects)
     try:
         seen.add_members(cls, is_made=cls is value)
-        held = _class_attributes(cls)
-        if cls is not value:
-            held |= getattr(value, "__dict__", {})
-            held |= {n: getattr(value, n) for n in _slots(cls) if hasattr(value, n)}
+        held = _class_attributes(cls) | ({} if cls is value else _attributes(value))
     except Exception:  # users' objects may raise any
         return own, SameObject(value)
     return own, tuple((n, _held_key(a, seen)) for n, a in held.items())
+
+
+def _is_reader(value: Any) -> bool:
+    """Return whether a value is a method of a container or array that reads what it holds."""
+    return isinstance(value, types.BuiltinMethodType) and (
+        value.__name__ in _READERS or isinstance(value.__self__, np.ndarray)
+    )
 
 
 def _holds(value: Any) -> bool:
@@ -153,10 +162,10 @@ def _is_own(of: Any) -> bool:
 @functools.lru_cache(maxsize=1024)
 def _is_own_name(module: str) -> bool:
     path = getattr(sys.modules.get(module.partition(".")[0]), "__file__", None) or ""
-    return not (_is_library(module) or {"site-packages", "dist-packages"} & {*path.split(os.sep)})
+    return not (_in_library(module) or {"site-packages", "dist-packages"} & {*path.split(os.sep)})
 
 
-def _is_library(module: str) -> bool:
+def _in_library(module: str) -> bool:
     return module.partition(".")[0] in (*_LIBRARIES, *sys.stdlib_module_names)
 
 
@@ -164,14 +173,17 @@ def _held_key(value: Any, seen: _Seen) -> Hashable:
     try:
         if isinstance(value, _CONTAINERS):
             return _container_key(value, functools.partial(_held_key, seen=seen), seen)
-        of = getattr(value, "func", value) if isinstance(value, functools.partial) else value
-        of = of if isinstance(of, type | types.FunctionType | types.MethodType) else type(of)
-        follows = isinstance(value, _NAMESPACES | types.MappingProxyType)
+        of = value if isinstance(value, type | _CALLED) else type(value)
+        follows = isinstance(value, _FOLLOWED) or _is_reader(value)
         holds = isinstance(value, _CALLED) or _holds(value)
         # What an estimator of another package found changes in place when it is fitted again.
         is_near = hasattr(of, "get_params") or getattr(of, "__closure__", None) or _is_own(of)
         follows = follows or (holds and bool(is_near or dataclasses.is_dataclass(value)))
-        return static_key(value, seen) if follows and len(seen.objects) < _MOST else _own_key(value)
+        if follows and len(seen.objects) < _MOST:
+            return static_key(value, seen)
+        held = _attributes(value).items() if holds else ()
+        arrays = tuple((n, _own_key(a)) for n, a in held if isinstance(a, np.ndarray))
+        return (_own_key(value), arrays) if arrays else _own_key(value)
     except RecursionError:
         raise
     except Exception:  # users' objects may raise any
@@ -203,10 +215,15 @@ def _class_key(cls: type, seen: _Seen) -> Hashable:
     return tuple((n, _held_key(a, seen)) for n, a in _class_attributes(cls).items())
 
 
-def _slots(cls: type) -> list[str]:
-    slots = [vars(c).get("__slots__", ()) for c in cls.__mro__ if not _is_library(c.__module__)]
-    names = [n for names in slots for n in ([names] if isinstance(names, str) else names)]
-    return [n for n in names if not n.startswith("__")]
+def _attributes(value: Any) -> dict[str, Any]:
+    """Return what an object holds in its dict and in slots, but those of libraries."""
+    own = [c for c in type(value).__mro__ if not _in_library(c.__module__)]
+    slots = [(c.__name__.lstrip("_"), vars(c).get("__slots__", ())) for c in own]
+    each = [(c, n) for c, names in slots for n in ([names] if isinstance(names, str) else names)]
+    private = lambda n: n.startswith("__") and not n.endswith("__")  # noqa: E731
+    names = {f"_{c}{n}" if private(n) else n for c, n in each} - {"__dict__", "__weakref__"}
+    held = {n: getattr(value, n) for n in sorted(names) if hasattr(value, n)}
+    return getattr(value, "__dict__", {}) | held
 
 
 def _members(cls: type) -> tuple[dict[str, list[types.FunctionType]], set[str]]:
@@ -263,7 +280,8 @@ def _own_key(value: Any) -> Hashable:
         hash(value)
     except Exception:  # of users' objects, any
         return SameObject(value)
-    return type(value), value  # 1 == 1.0 == True, and programs may differ
+    sign = math.copysign(1.0, value) if isinstance(value, float) else None
+    return type(value), value, sign  # 1 == 1.0 == True and 0.0 == -0.0, and programs may differ
 
 
 def _jax_key(value: jax.Array) -> Hashable:
@@ -308,12 +326,11 @@ def _function_key(function: types.FunctionType, seen: _Seen) -> Hashable:
         named += ((name, key(sys.modules.get(name))),)
     cells: Any = [_content(cell) for cell in function.__closure__ or ()]
     if not _is_own(function):  # optax's schedules make floats of their integers when they run
-        cells = [float(a) if type(a) is int else a for a in cells]
+        cells = [float(a) if type(a) is int and abs(a) < 2**53 else a for a in cells]
     held = [key(a, is_held=True) for a in cells]
-    own = function.__defaults__, function.__kwdefaults__, vars(function)
-    defaults = static_key(own, seen)
+    defaults = static_key((function.__defaults__, function.__kwdefaults__, vars(function)), seen)
     if {"environ", "getenv"} & names:
-        named += tuple(os.environ.items())
+        named += tuple((n, os.environ[n]) for n in sorted(names & os.environ.keys()))
     return function.__module__, function.__qualname__, function.__code__, (*held, defaults), named
 
 

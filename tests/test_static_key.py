@@ -1,6 +1,7 @@
 """Keys of static values: what a program depends on, and what it does not."""
 
 import array
+import configparser
 import contextvars
 import dataclasses
 import enum
@@ -21,6 +22,7 @@ import pandas as pd
 from numpyro import handlers
 from numpyro.infer import TraceMeanField_ELBO
 from numpyro.primitives import Messenger
+from scipy.interpolate import CubicSpline
 from sklearn.preprocessing import StandardScaler
 
 import dgp_ppl as dgp
@@ -169,6 +171,13 @@ class Dispatched:
         return SD
 
 
+class Private:
+    __slots__ = ("__sd",)
+
+    def change(self):
+        self.__sd = SD
+
+
 class Objective(TraceMeanField_ELBO):
     weight = 1.0
 
@@ -250,11 +259,16 @@ def test_what_subclasses_packages_and_optimisers_read(monkeypatch):
     pair, of, table, scaled = Pair(1.0), Dispatched(), {"sd": 0.1}, types.SimpleNamespace()
     context, get, loss = contextvars.ContextVar("sd", default=0.1), table.get, Objective()
     scaled.by, rate = StandardScaler().fit([[1.0]]), lambda step: SD
+    config, private, weights = configparser.ConfigParser(), Private(), np.ones(3)
+    config["a"], cubic = {"sd": "1"}, CubicSpline(weights.cumsum(), weights)
     masked = np.ma.array([0.0, 1.0], mask=[False, False])
     values = (
         lambda: pair.sd, Tempered(own_model), lambda: of.read(1), lambda: of.found,
-        lambda: get("sd"), lambda: context.get(), lambda: scaled.by.mean_, optax.adam(rate),
-        optax.MultiSteps(optax.adam(rate), 2), masked, lambda: os.environ["SD"],
+        lambda: get("sd"), lambda: context.get(), Noisy(get).model, Noisy(context).model,
+        Noisy(config).model, lambda: private, Noisy(cubic).model, Noisy(weights.dot).model,
+        Noisy(functools.partial(np.multiply, weights)).model, lambda: scaled.by.mean_,
+        optax.adam(rate), optax.MultiSteps(optax.adam(rate), 2), masked,
+        lambda: os.environ["SD"],
     )  # fmt: skip
     monkeypatch.setenv("SD", "1")
     before, same = [Keyed(f) for f in values], Keyed(loss)
@@ -263,9 +277,11 @@ def test_what_subclasses_packages_and_optimisers_read(monkeypatch):
     monkeypatch.setenv("SD", "2")
     context.set(0.2)
     scaled.by.fit([[2.0]])
-    table["sd"], masked[0] = 0.2, np.ma.masked
+    table["sd"], masked[0], config["a"]["sd"], weights[0] = 0.2, np.ma.masked, "2", 2.0
+    private.change()
+    cubic.c[0] = 1.0
     after = [Keyed(f) for f in values]
-    assert [a == b for a, b in zip(before, after, strict=True)] == [False] * len(values)
+    assert [i for i, (a, b) in enumerate(zip(before, after, strict=True)) if a == b] == []
     tempered = Keyed(Tempered(own_model))
     monkeypatch.setattr(Tempered, "factor", 2.0)
     assert Keyed(Tempered(own_model)) != tempered
@@ -330,6 +346,7 @@ def test_values_that_are_equal_and_values_that_are_not():
 
     other = {
         "another type": (1, True),
+        "another zero": (0.0, -0.0),
         "another array of JAX": (jnp.zeros(2), jnp.array([0.0, 1.0])),
         "another field": (Config(0.1), Config(0.2)),
         "another attribute of a dict": (Settings(1), Settings(2)),
