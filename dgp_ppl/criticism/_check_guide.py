@@ -26,6 +26,7 @@ from scipy.stats import binom
 from dgp_ppl._checks import check_count, check_key, checked_call
 from dgp_ppl._partition import TRACING, Call, alone
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
+from dgp_ppl._waiting import Waiting
 from dgp_ppl.core._handover import handover_of, is_layer, with_handover
 from dgp_ppl.inference import LayerGuide, freeze
 from dgp_ppl.inference._params import checked_params
@@ -169,7 +170,7 @@ def check_guide(
         key_simulate = random.key_data(key_simulate)  # NumPyro reshapes it, as an old-style key
     optimizer, sums = _watched(guide_optimizer(new_guide, learning_rate, steps), steps)
     in_turn: Any = functools.partial(_without_lock, sums=sums)  # a function, not a name
-    with TRACING:
+    with TRACING, Waiting():
         found = vsbc_diagnostic(
             key_simulate, simulator, new_guide, optimizer, loss, args[0], None, *args[2:],
             observed_sites=data_sites, num_simulations=num_simulations, num_svi_steps=steps,

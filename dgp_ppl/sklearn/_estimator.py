@@ -16,6 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dgp_ppl._checks import check_kind
+from dgp_ppl._waiting import Waiting
 from dgp_ppl.comparison import METHODS
 from dgp_ppl.comparison._fit_method import fit_method
 from dgp_ppl.comparison._method import methods_for, setting_for
@@ -171,10 +172,11 @@ class DeepGPEstimator(BaseEstimator):
         setting = make_setting(caller, None, {o.name: getattr(self, o.name) for o in _OPTIONS})
         setting = setting_for(self.method, setting, len(X))
         setting = complete_setting(caller, setting, task, classes)
-        self.fitted_ = fit_method(
-            self.method, X, y, setting, seed=self._seed(), split=0,
-            progress=self.method if self.verbose else False,
-        )  # fmt: skip
+        progress = self.method if self.verbose else False
+        with Waiting(tell=not progress):  # without a bar, one line at a terminal
+            self.fitted_ = fit_method(
+                self.method, X, y, setting, seed=self._seed(), split=0, progress=progress
+            )
         if self.fitted_.errors:
             failed = f"{len(self.fitted_.errors)} of {self.restarts} fits failed"
             text = f"{caller}: {failed}: {self.fitted_.errors[0]}"

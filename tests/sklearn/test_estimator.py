@@ -15,6 +15,7 @@ from support.estimators import SMALL, fitted, run
 from support.helpers import KEY, compiled
 
 import dgp_ppl as dgp
+from dgp_ppl import _waiting
 from dgp_ppl.comparison import Setting
 from dgp_ppl.sklearn import DeepGPClassifier, DeepGPRegressor
 
@@ -75,6 +76,16 @@ def test_a_number_is_the_seed_and_a_state_draws_one():
     state = np.random.RandomState(1)
     assert seed(state) != seed(state)
     assert seed(None) != seed(None)
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_a_terminal_shows_for_how_long_it_fits(monkeypatch, capsys, verbose):
+    monkeypatch.setattr(_waiting, "on_terminal", lambda: True)
+    monkeypatch.setattr(_waiting, "_FIRST", 0.01)
+    monkeypatch.setattr(_waiting.Waiting, "others", 0)  # whatever bars other tests have left
+    DeepGPRegressor(**SMALL, verbose=verbose).fit(X, X[:, 0])
+    shown = capsys.readouterr().err
+    assert ("compiling or running" in shown, "dsvi: " in shown) == (not verbose, verbose)
 
 
 def test_wrong_parameters_are_named():
