@@ -258,7 +258,9 @@ class WithoutCdf(dist.Distribution):
 def test_a_likelihood_without_moments_and_distribution_function():
     """They come from draws, as NumPyro has none."""
     p, same = one(WithoutCdf), one(lambda f: dist.Normal(f, 1.0))
-    with pytest.warns(UserWarning, match=r"^cdf: .* of WithoutCdf is known: .* 4,000 draws, .* to 0\.0079"):
+    with pytest.warns(
+        UserWarning, match=r"^cdf: .* of WithoutCdf is known: .* 4,000 draws, .* to 0\.0079"
+    ):
         found = p.cdf(0.3, num=4000)
     np.testing.assert_allclose(found, same.cdf(0.3), atol=0.05)
     with pytest.warns(UserWarning, match=r"^quantile: .* of WithoutCdf is known: .* 1,000 draws"):
