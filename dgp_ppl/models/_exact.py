@@ -33,6 +33,7 @@ from dgp_ppl.models._stack import (
     gaussian,
     makes_kernel,
     noise_param,
+    rows_that_count,
     takes_variance,
 )
 
@@ -153,12 +154,7 @@ def exact(
             f"exact: y has shape {jnp.shape(values)}, wanted {rows.shape[:1]}: one for each row"
         )
     every = np.ones(len(rows), bool)
-    kept = jnp.asarray(every if counts is None else as_array("exact", "counts", counts))
-    if kept.shape != rows.shape[:1] or kept.dtype != bool:
-        raise ValueError(
-            f"exact: counts has shape {kept.shape} and dtype {kept.dtype}, wanted "
-            f"{rows.shape[:1]} of bool: which rows count"
-        )
+    kept = rows_that_count("exact", every if counts is None else counts, rows.shape[:1])
     # Draws of `l1.v` belong to the rows in any order. Rows that do not count come last, where they
     # are inducing inputs whose values the others do not depend on.
     layers, order = [], jnp.lexsort((*rows.T, ~kept))

@@ -20,13 +20,14 @@ from dgp_ppl.kernels import SquaredExponential
 from dgp_ppl.kernels._scaled import start_value
 from dgp_ppl.linalg import factorise
 from dgp_ppl.linalg._products import as_float, matmul
-from dgp_ppl.models._stack import KernelMaker
+from dgp_ppl.models._stack import KernelMaker, rows_that_count
 
 
 class CollapsedNormal(dist.Distribution):
     """The normal N(y; 0, A'A + s² I), less Titsias's trace term (2009, eq. 9) in `log_prob`.
 
-    A is L⁻¹ k(Z, x), [M, N], `residual` k(x, x) - diag(A'A), [N], and `noise` s.
+    A is L⁻¹ k(Z, x), [M, N], `residual` k(x, x) - diag(A'A), [N], and `noise` s. Rows that do not
+    count, by `counts`, [N], add nothing.
     """
 
     arg_constraints = {  # noqa: RUF012 - NumPyro's declaration
@@ -37,25 +38,30 @@ class CollapsedNormal(dist.Distribution):
     support: Any = constraints.real_vector
 
     def __init__(
-        self, A: Array, residual: Array, noise: ArrayLike, *, validate_args: bool | None = None
-    ) -> None:
-        self.A, self.residual, self.noise = A, residual, jnp.asarray(noise)
+        self, A: Array, residual: Array, noise: ArrayLike, counts: Array | None = None, *,
+        validate_args: bool | None = None,
+    ) -> None:  # fmt: skip
+        if counts is not None:
+            A, residual = jnp.where(counts, A, 0.0), jnp.where(counts, residual, 0.0)
+        self.A, self.residual, self.noise, self.counts = A, residual, jnp.asarray(noise), counts
         super().__init__((), residual.shape, validate_args=validate_args)
 
     def log_prob(self, value: Float[Array, " N"]) -> Float[Array, ""]:
         """Return the collapsed bound on log p(y), in nats."""
         if value.shape != self.event_shape:
             raise ValueError(f"sgpr: y has shape {value.shape}, wanted {self.event_shape}")
-        A, y = self.A / self.noise, value / self.noise
+        A, y, num = self.A / self.noise, value / self.noise, len(value)
+        if self.counts is not None:
+            y, num = jnp.where(self.counts, y, 0.0), jnp.sum(self.counts)
         # B = I + A A', w = B⁻¹ A y. B gets jitter only if needed; it lowers the bound.
         B = factorise(jnp.eye(len(A), dtype=A.dtype) + matmul(A, A.T), jitter=0.0)
         w = matmul(B.inverse.T, matmul(B.inverse, matmul(A, y)))
-        log_det = jnp.sum(jnp.log(jnp.diagonal(B.lower))) + len(y) * jnp.log(self.noise)
+        log_det = jnp.sum(jnp.log(jnp.diagonal(B.lower))) + num * jnp.log(self.noise)
         # y'(I + A'A)⁻¹ y is the least |y - A'w|² + |w|². So errors of w lower the bound; y'y less
         # y'A'B⁻¹A y would lose all digits where the noise is tiny, and could be far below 0.
         fit = 0.5 * (jnp.sum(jnp.square(y - matmul(w, A))) + jnp.sum(jnp.square(w)))
         trace = 0.5 * jnp.sum(self.residual) / jnp.square(self.noise)
-        return -0.5 * len(y) * jnp.log(2 * jnp.pi) - log_det - fit - trace
+        return -0.5 * num * jnp.log(2 * jnp.pi) - log_det - fit - trace
 
     def sample(self, key: PRNGKey, sample_shape: tuple[int, ...] = ()) -> Array:
         """Draw y from N(0, A'A + s² I), sample_shape + [N]."""
@@ -72,6 +78,7 @@ def sgpr(
     z: InducingInputs,
     kernel: KernelMaker = SquaredExponential.learned,
     noise: float = 0.3,
+    counts: AnyArray | None = None,
 ) -> None:
     """Sparse GP regression; the log density of its ``y`` site is the collapsed bound.
 
@@ -94,13 +101,17 @@ def sgpr(
         z: initial inducing inputs, [M, D].
         kernel: makes the kernel from its name and number of inputs.
         noise: initial standard deviation of the Gaussian noise, in the units of y.
+        counts: which rows and targets count, [N], of bool; None for all. With others one compiled
+            program serves several numbers of rows.
 
     Source: Titsias (2009), eq. 9.
     """
     start_value("sgpr: noise", noise, (), constraints.positive)
     sparse, scale = _layer("sgpr", z, kernel, noise)
     y = None if y is None else as_array("sgpr", "y", y)
-    numpyro.sample("y", CollapsedNormal(*_projection("sgpr", sparse, x), scale), obs=y)
+    A, residual = _projection("sgpr", sparse, x)
+    kept = None if counts is None else rows_that_count("sgpr", counts, residual.shape)
+    numpyro.sample("y", CollapsedNormal(A, residual, scale, kept), obs=y)
 
 
 def optimal_inducing(
@@ -142,12 +153,7 @@ def optimal_inducing(
     if jnp.shape(y) != A.shape[1:]:
         raise ValueError(f"optimal_inducing: y has shape {jnp.shape(y)}, wanted {A.shape[1:]}")
     if counts is not None:
-        kept = as_array("optimal_inducing", "counts", counts)
-        if kept.shape != jnp.shape(y) or kept.dtype != bool:
-            raise ValueError(
-                f"optimal_inducing: counts has shape {kept.shape} and dtype {kept.dtype}, wanted "
-                f"{jnp.shape(y)} of bool: which rows count"
-            )
+        kept = rows_that_count("optimal_inducing", counts, jnp.shape(y))
         noise = jnp.where(kept, noise, jnp.inf)
     q = given_values(A, y, noise)
     return {**params, "l1.v.loc": q.loc, "l1.v.scale_tril": q.scale_tril}

@@ -17,7 +17,7 @@ from jaxtyping import Array
 from numpyro.distributions import Distribution
 
 from dgp_ppl import means
-from dgp_ppl._checks import check_count, check_flags
+from dgp_ppl._checks import as_array, check_count, check_flags
 from dgp_ppl._typing import AnyArray, InducingInputs, Inputs
 from dgp_ppl.core import RandomFunction, gp
 from dgp_ppl.kernels import Covariance, Kernel, PerOutput
@@ -196,6 +196,17 @@ def noise_param(model: str, noise: float, out: int = 1) -> Any:
         )
     start_value(f"{model}: noise", noise, (out,) if getattr(noise, "ndim", 0) else (), positive)
     return numpyro.param("noise", noise, constraint=positive)
+
+
+def rows_that_count(model: str, counts: AnyArray, shape: tuple[int, ...]) -> Array:
+    """Return which rows count, or raise."""
+    kept = jnp.asarray(as_array(model, "counts", counts))
+    if kept.shape != shape or kept.dtype != bool:
+        raise ValueError(
+            f"{model}: counts has shape {kept.shape} and dtype {kept.dtype}, wanted {shape} of "
+            "bool: which rows count"
+        )
+    return kept
 
 
 def gaussian(f: Array, noise: ArrayLike, out: int) -> dist.Distribution:

@@ -4,10 +4,17 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro import handlers
 from numpyro.infer import Predictive
-from support.helpers import KEY, assert_mean, regression, spread, squared_exponential
+from support.helpers import (
+    KEY,
+    assert_mean,
+    no_guide,
+    regression,
+    spread,
+    squared_exponential,
+)
 from support.objectives import NOISE, hyperparameters
 
-from dgp_ppl import models
+from dgp_ppl import evaluate, models
 from dgp_ppl.models._sgpr import CollapsedNormal
 
 
@@ -32,6 +39,19 @@ def test_sgpr_draws_from_its_low_rank_normal(x64):
     cov = Kzx.T @ np.linalg.solve(squared_exponential(z, z), Kzx) + NOISE**2 * np.eye(6)
     assert_mean(y, np.zeros(6))
     assert_mean(y[:, :, None] * y[:, None, :], cov)
+
+
+def test_rows_that_do_not_count_leave_the_collapsed_bound_as_it_is(x64):
+    x, y = regression(rows=8)
+
+    def bound(x, y, **options):
+        params = hyperparameters(spread(4))
+        return -evaluate(KEY, models.sgpr, no_guide, params, x, y, z=spread(4), **options)[0]
+
+    counts = np.array([True] * 3 + [False] + [True] * 4)
+    wrong = y.at[3].set(1e3)
+    want = bound(x[counts], y[counts])
+    np.testing.assert_allclose(bound(x, wrong, counts=counts), want, rtol=1e-12)
 
 
 def test_the_collapsed_bound_of_tiny_noise_is_below_the_evidence():

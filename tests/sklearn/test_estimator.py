@@ -27,10 +27,12 @@ FROM_THE_DATA = {"task", "outputs"}  # settings that `fit` finds in y
 OF_TABLES = {"category_kernel", "as_published"}
 
 
-def test_folds_of_other_sizes_share_programs(caplog):
-    x, gp = np.linspace(-2, 2, 23)[:, None], DeepGPRegressor(random_state=0, depth=1, **SMALL)
+@pytest.mark.parametrize(("method", "program"), [("dsvi", "run_chunk"), ("sgpr", "value")])
+def test_folds_of_other_sizes_share_programs(caplog, method, program):
+    x, options = np.linspace(-2, 2, 23)[:, None], {"random_state": 0, "depth": 1, **SMALL}
+    gp = DeepGPRegressor(method=method, **options)
     names = compiled(caplog, lambda: cross_val_predict(gp, x, np.sin(x[:, 0]), cv=2))
-    assert names.count("jit(run_chunk)") == names.count("jit(predictive_passes)") == 1
+    assert names.count(f"jit({program})") == names.count("jit(predictive_passes)") == 1
 
 
 def test_parameters_are_those_of_compare():

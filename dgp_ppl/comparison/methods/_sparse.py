@@ -55,9 +55,13 @@ def fit_collapsed(
 
     Predictions have these inducing inputs, unless the model learns them.
     """
-    x, y = task.x, task.y
+    x, y, counts = task.x, task.y, None
+    if len(x) <= 2 * _SOME_ROWS:
+        x, y, counts = with_spare_rows(task, padded_size(len(x)))
+        kwargs["counts"] = counts
     result = from_starts(task, model, x, y, kernel=kernel, **kwargs)
-    return collapsed(result, inducing, kernel, x, y)
+    result = dataclasses.replace(result, num_data=task.num_data)
+    return collapsed(result, inducing, kernel, x, y, counts)
 
 
 def collapsed(
