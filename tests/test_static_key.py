@@ -22,7 +22,7 @@ import pandas as pd
 from numpyro import handlers
 from numpyro.infer import TraceMeanField_ELBO
 from numpyro.primitives import Messenger
-from scipy.interpolate import CubicSpline
+from scipy.sparse import csr_matrix
 from sklearn.preprocessing import StandardScaler
 
 import dgp_ppl as dgp
@@ -260,12 +260,12 @@ def test_what_subclasses_packages_and_optimisers_read(monkeypatch):
     context, get, loss = contextvars.ContextVar("sd", default=0.1), table.get, Objective()
     scaled.by, rate = StandardScaler().fit([[1.0]]), lambda step: SD
     config, private, weights = configparser.ConfigParser(), Private(), np.ones(3)
-    config["a"], cubic = {"sd": "1"}, CubicSpline(weights.cumsum(), weights)
+    config["a"], sparse = {"sd": "1"}, csr_matrix(np.eye(2))
     masked = np.ma.array([0.0, 1.0], mask=[False, False])
     values = (
         lambda: pair.sd, Tempered(own_model), lambda: of.read(1), lambda: of.found,
         lambda: get("sd"), lambda: context.get(), Noisy(get).model, Noisy(context).model,
-        Noisy(config).model, lambda: private, Noisy(cubic).model, Noisy(weights.dot).model,
+        Noisy(config).model, lambda: private, Noisy(sparse).model, Noisy(weights.dot).model,
         Noisy(functools.partial(np.multiply, weights)).model, lambda: scaled.by.mean_,
         optax.adam(rate), optax.MultiSteps(optax.adam(rate), 2), masked,
         lambda: os.environ["SD"],
@@ -279,7 +279,7 @@ def test_what_subclasses_packages_and_optimisers_read(monkeypatch):
     scaled.by.fit([[2.0]])
     table["sd"], masked[0], config["a"]["sd"], weights[0] = 0.2, np.ma.masked, "2", 2.0
     private.change()
-    cubic.c[0] = 1.0
+    sparse.data[0] = 2.0
     after = [Keyed(f) for f in values]
     assert [i for i, (a, b) in enumerate(zip(before, after, strict=True)) if a == b] == []
     tempered = Keyed(Tempered(own_model))
