@@ -100,7 +100,9 @@ def static_key(value: Any, seen: _Seen | None = None) -> Hashable:
     if seen is None:
         try:
             key = static_key(value, seen := _Seen())
-            return (key, seen.rest()) if seen.members else key
+            key = (key, seen.rest()) if seen.members else key
+            read = seen.names & os.environ.keys() if {"environ", "getenv"} & seen.names else set()
+            return (key, *((n, os.environ[n]) for n in sorted(read))) if read else key
         except RecursionError:  # what holds itself, or a long chain: equal to itself only
             return SameObject(getattr(value, "__self__", value)), getattr(value, "__func__", None)
     if isinstance(value, _CONTAINERS):
@@ -329,8 +331,6 @@ def _function_key(function: types.FunctionType, seen: _Seen) -> Hashable:
         cells = [float(a) if type(a) is int and abs(a) < 2**53 else a for a in cells]
     held = [key(a, is_held=True) for a in cells]
     defaults = static_key((function.__defaults__, function.__kwdefaults__, vars(function)), seen)
-    if {"environ", "getenv"} & names:
-        named += tuple((n, os.environ[n]) for n in sorted(names & os.environ.keys()))
     return function.__module__, function.__qualname__, function.__code__, (*held, defaults), named
 
 

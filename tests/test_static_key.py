@@ -112,6 +112,10 @@ class Narrow(Prior):
         raise RuntimeError(name)
 
 
+def variable(name):
+    return os.environ[name]
+
+
 def reads(prior):
     return prior.read()
 
@@ -268,7 +272,7 @@ def test_what_subclasses_packages_and_optimisers_read(monkeypatch):
         Noisy(config).model, lambda: private, Noisy(sparse).model, Noisy(weights.dot).model,
         Noisy(functools.partial(np.multiply, weights)).model, lambda: scaled.by.mean_,
         optax.adam(rate), optax.MultiSteps(optax.adam(rate), 2), masked,
-        lambda: os.environ["SD"],
+        lambda: variable("SD"),
     )  # fmt: skip
     monkeypatch.setenv("SD", "1")
     before, same = [Keyed(f) for f in values], Keyed(loss)
