@@ -14,7 +14,7 @@ from support.helpers import (
 )
 from support.objectives import NOISE, hyperparameters
 
-from dgp_ppl import evaluate, models
+from dgp_ppl import evaluate, fit, models
 from dgp_ppl.models._sgpr import CollapsedNormal
 
 
@@ -52,6 +52,8 @@ def test_rows_that_do_not_count_leave_the_collapsed_bound_as_it_is(x64):
     wrong = y.at[3].set(1e3)
     want = bound(x[counts], y[counts])
     np.testing.assert_allclose(bound(x, wrong, counts=counts), want, rtol=1e-12)
+    options = {"z": spread(4), "steps": 1, "progress": False}
+    assert fit(KEY, models.sgpr, no_guide, x, y, counts=counts, **options).num_data == 7
 
 
 def test_the_collapsed_bound_of_tiny_noise_is_below_the_evidence():

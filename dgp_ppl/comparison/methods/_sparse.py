@@ -60,7 +60,6 @@ def fit_collapsed(
         x, y, counts = with_spare_rows(task, padded_size(len(x)))
         kwargs["counts"] = counts
     result = from_starts(task, model, x, y, kernel=kernel, **kwargs)
-    result = dataclasses.replace(result, num_data=task.num_data)
     return collapsed(result, inducing, kernel, x, y, counts)
 
 
@@ -85,7 +84,6 @@ def fit_exact(task: Task, kernel: KernelMaker) -> Fitted:
     kwargs = {"depth": 1, "kernel": kernel, "priors": False, "counts": counts}
     is_local = isinstance(kernel, LocalKernel)
     result = from_starts(task, _with_prior if is_local else models.exact, x, y, **kwargs)
-    result = dataclasses.replace(result, num_data=task.num_data)
     with jax.enable_x64(True):
         K, noise = _covariance(*double((dict(result.params), x)), counts, kernel=kernel)
     # Of rows without noise its param may fall to 0, beside what rounding needs.

@@ -324,5 +324,8 @@ def _num_rows(sites: dict[str, Any]) -> int:
     observed = 1
     for site in sites.values():
         if site["type"] == "sample" and site["is_observed"]:
+            counts: Any = getattr(site["fn"], "counts", None)  # of `sgpr` and `exact`
+            if str(getattr(counts, "dtype", "")) == "bool" and not is_traced(counts):
+                return max(1, int(np.sum(counts)))
             observed = (*jnp.shape(site["value"]), 1)[0]
     return max(1, sizes.get("data", max(sizes.values(), default=observed)))
