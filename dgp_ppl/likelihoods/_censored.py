@@ -26,9 +26,9 @@ _FAR = 1e3  # standard deviations from the mean that stand for an infinite end o
 class CensoredNormal(dist.Distribution):
     """A normal read by an instrument with a finite range: y = clip(N(loc, scale), low, high).
 
-    A reading at an end of the range stands for all values beyond it. Its log probability is stable
-    however far the mean lies outside the range. For survival times, with a censoring time for each
-    row, use `RightCensored`.
+    A reading at an end of the range, or beyond it, stands for all values beyond the end: pass ends
+    in the units of y. Its log probability is stable however far the mean lies outside the range.
+    For survival times, with a censoring time for each row, use `RightCensored`.
 
     >>> import jax.numpy as jnp
     >>> from dgp_ppl import likelihoods
