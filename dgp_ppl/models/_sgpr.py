@@ -36,6 +36,7 @@ class CollapsedNormal(dist.Distribution):
         "noise": constraints.positive,
     }
     support: Any = constraints.real_vector
+    pytree_data_fields: Any = ("A", "residual", "noise", "counts")
 
     def __init__(
         self, A: Array, residual: Array, noise: ArrayLike, counts: Array | None = None, *,

@@ -1,5 +1,6 @@
 """The density of the Bayesian neural network, and draws of SGPR."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from numpyro import handlers
@@ -52,6 +53,9 @@ def test_rows_that_do_not_count_leave_the_collapsed_bound_as_it_is(x64):
     wrong = y.at[3].set(1e3)
     want = bound(x[counts], y[counts])
     np.testing.assert_allclose(bound(x, wrong, counts=counts), want, rtol=1e-12)
+    site = CollapsedNormal(jnp.ones((2, 8)), jnp.ones(8), 0.3, jnp.asarray(counts))
+    found = jax.jit(lambda site: site.log_prob(wrong))(site)  # all of it is an argument
+    np.testing.assert_allclose(found, site.log_prob(wrong), rtol=1e-12)
     options = {"z": spread(4), "steps": 1, "progress": False}
     assert fit(KEY, models.sgpr, no_guide, x, y, counts=counts, **options).num_data == 7
 
