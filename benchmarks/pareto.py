@@ -2,8 +2,10 @@
 
 For each data set, split, seed and number of steps: a deep GP of two layers and 100 inducing inputs
 in minibatches of 1,000 rows, from two starts as in `compare`. "natural" moves q(v) of the last
-layer by natural gradients, `fit`'s default; "adam" moves all params by Adam, the default before. A
-run goes on where its file ends. Keep all programs on one core (`taskset -c 0`).
+layer by natural gradients, `fit`'s default; "adam" moves all params by Adam, the default before.
+Changes of "natural": "muon" and "schedule-free" for hyperparameters and inducing inputs, "late
+draws", four of the hidden layer in the last quarter, and "low noise", a third start at 0.01. A run
+goes on where its file ends. Keep all programs on one core (`taskset -c 0`).
 
     DGP_PPL_DATA=... python benchmarks/pareto.py [--data energy,concrete] [--splits 0,1,2] \
         [--seeds 0,1] [--steps 375,750,1500,3000,6000] [--json benchmarks/results/pareto.json] \
@@ -24,12 +26,18 @@ from typing import Any
 
 import jax
 import numpy as np
+import optax
 from jax import random
+from numpyro.infer import TraceMeanField_ELBO
 
 import dgp_ppl as dgp
 from dgp_ppl.comparison import Fitted, Task, build, compare, register, versions, write_json
 from dgp_ppl.inference import default_optimizer, evaluate
 
+NATURAL = frozenset(["l2.v.loc", "l2.v.scale_tril"])
+HYPER = frozenset(
+    ["noise", *(f"l{l}.{p}" for l in (1, 2) for p in ("z", "variance", "lengthscale"))]
+)
 COMPILING: list[float] = []  # seconds of XLA's compiler
 SECONDS: dict[str, float] = {}  # of the last fit
 
@@ -84,20 +92,33 @@ def main() -> None:
         draw([row for row in (*rows, *peers) if row["split"] in splits], args.picture)
 
 
-def method(task: Task, make_optimizer: Callable[[int], Any]) -> Fitted:
-    """Fit a mean field from two starts, and note the seconds."""
+def method(
+    task: Task,
+    optimizer: Any = None,
+    *,
+    low_noise: bool = False,
+    late_draws: int = 0,
+) -> Fitted:
+    """Fit a mean field from its starts, and note the seconds."""
     task_model, task_fit = task.split()
     built = build(task_model)
     model, guide = built.model, dgp.MeanField(built.model)
     key_fit, key_elbo = random.split(task_fit.key)
     x = built.inducing[0][:1]
     shorter = dgp.initialize.shorter_lengthscales(model, x, factor=0.25, **built.kwargs)
+    steps = task.steps - task.steps // 4 if late_draws else task.steps
+    options: dict[str, Any] = {"batch_size": 1000, "progress": False, **built.kwargs}
     COMPILING.clear()
     begin = time.process_time()
     result = dgp.fit(
-        key_fit, model, guide, *task.data, steps=task.steps, batch_size=1000, start=[{}, shorter],
-        optimizer=make_optimizer(task.steps), progress=False, **built.kwargs,
+        key_fit, model, guide, *task.data, steps=steps, optimizer=optimizer,
+        start=[{}, shorter, *([{**shorter, "noise": 0.01}] if low_noise else [])], **options,
     )  # fmt: skip
+    if late_draws:
+        result = dgp.fit(
+            key_fit, model, guide, *task.data, steps=task.steps // 4, optimizer=optimizer,
+            start=result, loss=TraceMeanField_ELBO(late_draws), **options,
+        )  # fmt: skip
     SECONDS.update(seconds=time.process_time() - begin, of_compilation=sum(COMPILING))
     elbo, _ = evaluate(
         key_elbo, model, guide, result.params, *task.data, batch_size=10_000, **built.kwargs
@@ -105,17 +126,64 @@ def method(task: Task, make_optimizer: Callable[[int], Any]) -> Fitted:
     return Fitted(model, guide, built.kwargs, result, elbo / task.num_data)
 
 
+def default(task: Task, natural: bool = True) -> Any:
+    """Make the default optimiser; with `natural` False, the one of before."""
+    if not natural:
+        return default_optimizer(0.1, task.steps, HYPER)
+    calm = {"step_size": 0.5, "hyper_factor": 2.0, "hold": 0.5} if task.num_data <= 1000 else {}
+    return default_optimizer(0.1, task.steps, HYPER, natural=NATURAL, **calm)
+
+
+def with_other(task: Task, make: Callable[[Any], Any]) -> Any:
+    """Make the default optimiser with another one for hyperparameters, of their schedule."""
+    begin, rate, last = (task.steps // 2, 0.06, 0.0) if task.num_data <= 1000 else (0, 0.03, 0.03)
+    decay = optax.cosine_decay_schedule(rate, task.steps - begin, last)
+    schedule = optax.join_schedules([optax.constant_schedule(rate), decay], [begin])
+    parts: Any = {"other": make(schedule), "default": default(task)}
+    return optax.partition(
+        parts, lambda params: {n: "other" if n in HYPER else "default" for n in params}
+    )
+
+
 @register("natural")
 def natural(task: Task) -> Fitted:
     """Fit by the default optimiser."""
-    return method(task, lambda steps: None)
+    return method(task)
 
 
 @register("adam")
 def adam(task: Task) -> Fitted:
     """Fit by Adam alone, hyperparameters at 0.3 of the rate."""
-    names = (f"l{i}.{p}" for i in (1, 2) for p in ("z", "variance", "lengthscale"))
-    return method(task, lambda steps: default_optimizer(0.1, steps, frozenset(["noise", *names])))
+    return method(task, default(task, natural=False))
+
+
+@register("muon")
+def muon(task: Task) -> Fitted:
+    """Fit with Muon for inducing inputs and lengthscales, whose updates have half of Adam's rms."""
+    return method(task, with_other(task, lambda rate: optax.contrib.muon(
+        rate, adam_b1=0.95, adam_b2=0.99, consistent_rms=0.5
+    )))  # fmt: skip
+
+
+@register("schedule-free")
+def schedule_free(task: Task) -> Fitted:
+    """Fit with schedule-free Adam for hyperparameters, at its point of gradients."""
+    rate = 0.06 if task.num_data <= 1000 else 0.03
+    return method(task, with_other(task, lambda _: optax.contrib.schedule_free_adamw(
+        rate, warmup_steps=20, b1=0.95, b2=0.99
+    )))  # fmt: skip
+
+
+@register("late draws")
+def late(task: Task) -> Fitted:
+    """Fit with four draws in the last quarter."""
+    return method(task, default(task), late_draws=4)
+
+
+@register("low noise")
+def low_noise(task: Task) -> Fitted:
+    """Fit from a third start, of low noise."""
+    return method(task, low_noise=True)
 
 
 def draw(rows: list[dict[str, Any]], path: str) -> None:
