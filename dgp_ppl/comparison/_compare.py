@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 import os
 import sys
 import warnings
@@ -31,7 +30,7 @@ from dgp_ppl.comparison._folder import (
     write_json,
 )
 from dgp_ppl.comparison._in_one_program import fits_in_one_program
-from dgp_ppl.comparison._method import check_methods, setting_for
+from dgp_ppl.comparison._method import check_methods
 from dgp_ppl.comparison._metrics import summarise
 from dgp_ppl.comparison._rivals import RIVALS, estimators, identity, parted, rival_versions
 from dgp_ppl.comparison._run import Job, Run, run_method
@@ -257,11 +256,9 @@ def compare(
             split = waiting.pop(0)  # its inputs are made when it is fitted, and dropped then
             for method in methods:
                 if (split.index, method) not in rows:
-                    num_data = math.inf if split.train is None else len(split.train)
-                    own = setting_for(method, setting, num_data)
                     label = f"{method} {done}/{len(numbers)}" if progress else False
                     yield Job(
-                        method, split, own, config, label, keeps_run=done == 1,
+                        method, split, setting, config, label, keeps_run=done == 1,
                         keeps_tree=done == 1 and folder is not None, rival=rivals.get(method),
                     )  # fmt: skip
 

@@ -17,6 +17,7 @@ from dgp_ppl.comparison._setting import Setting
 from dgp_ppl.datasets import Rows
 from dgp_ppl.inference import Chains, FitResult, MCEMResult
 from dgp_ppl.inference.runs._summary import Summarized, list_arrays, program_name
+from dgp_ppl.inference.svi._setup import STEPS
 from dgp_ppl.prediction import Prediction, predict
 
 
@@ -48,8 +49,8 @@ class Task:
 
     @property
     def steps(self) -> int:
-        """Number of optimiser steps."""
-        return Traits().steps if self.setting.steps is None else self.setting.steps
+        """Number of optimiser steps: the setting's, or 6,000."""
+        return STEPS if self.setting.steps is None else self.setting.steps
 
     @property
     def num_data(self) -> int:
@@ -130,7 +131,6 @@ class Traits(NamedTuple):
     regression_only: bool = False
     streams: bool = False
     in_one_program: FitsInOneProgram | None = None
-    steps: int = 6000
 
 
 TRAITS: defaultdict[str, Traits] = defaultdict(Traits)
@@ -143,7 +143,6 @@ def register(
     regression_only: bool = False,
     streams: bool = False,
     in_one_program: FitsInOneProgram | None = None,
-    steps: int = 6000,
 ) -> Callable[[Method], Method]:
     """Register a method under a name, so that `compare` can fit it.
 
@@ -160,7 +159,7 @@ def register(
             guide = MeanField(built.model)
             result = fit(
                 task_fit.key, built.model, guide, task.x, task.y,
-                steps=task.steps, progress=task.progress, **built.kwargs,
+                steps=task.setting.steps, progress=task.progress, **built.kwargs,
             )
             return Fitted(built.model, guide, built.kwargs, result)
 
@@ -178,8 +177,6 @@ def register(
             error of each. The tasks differ in their keys and rows; their numbers of rows may
             differ. `compare` uses it for the splits of a data set on a GPU. If it raises
             `UnsuitableError`, `compare` fits one split after another.
-        steps: number of steps unless the user gives one; 6,000 at least if a minibatch has less
-            than half of the rows.
 
     Returns:
         A decorator that returns the method unchanged.
@@ -187,19 +184,10 @@ def register(
 
     def add(method: Method) -> Method:
         METHODS[name] = method
-        TRAITS[name] = Traits(regression_only, streams, in_one_program, steps)
+        TRAITS[name] = Traits(regression_only, streams, in_one_program)
         return method
 
     return add
-
-
-def setting_for(method: str, setting: Setting, num_data: float) -> Setting:
-    """Return a setting with a method's number of steps for so many rows, unless it has one."""
-    if setting.steps is not None:
-        return setting
-    is_small = 2 * setting.batch < num_data
-    steps = max(Traits().steps if is_small else 0, TRAITS[method].steps)
-    return dataclasses.replace(setting, steps=steps)
 
 
 def check_methods(methods: Sequence[str], rivals: Iterable[str], given: Collection[str]) -> None:

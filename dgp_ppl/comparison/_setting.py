@@ -129,7 +129,7 @@ class Setting:
         None,
         "Optimiser steps.",
         FIT,
-        default_text="3000 for dsvi, 6000 for small minibatches and most other methods",
+        default_text="3000 at most for dsvi, 6000 for small minibatches and other methods",
     )
     batch: int = _option(
         1000, "Rows of a minibatch. Methods without minibatches (sgpr) use all rows.", FIT

@@ -19,7 +19,7 @@ from dgp_ppl._checks import check_kind
 from dgp_ppl._waiting import Waiting
 from dgp_ppl.comparison import METHODS
 from dgp_ppl.comparison._fit_method import fit_method
-from dgp_ppl.comparison._method import methods_for, setting_for
+from dgp_ppl.comparison._method import methods_for
 from dgp_ppl.comparison._setting import OPTIONS, complete_setting, make_setting, with_options
 from dgp_ppl.linalg._precision import precision_of
 from dgp_ppl.prediction import Prediction, pool
@@ -170,7 +170,6 @@ class DeepGPEstimator(BaseEstimator):
                 f"{caller}: method is {self.method!r}{why}, wanted one of {', '.join(known)}"
             )
         setting = make_setting(caller, None, {o.name: getattr(self, o.name) for o in _OPTIONS})
-        setting = setting_for(self.method, setting, len(X))
         setting = complete_setting(caller, setting, task, classes)
         progress = self.method if self.verbose else False
         with Waiting(tell=not progress):  # without a bar, one line at a terminal

@@ -41,7 +41,7 @@ _EVALUATION_ROWS = 10_000  # rows of a minibatch when the ELBO is evaluated
 _EVALUATION_DRAWS = 20
 _NOISY_EVALUATION_DRAWS = 100  # for guides whose draws of hidden layers make the ELBO noisy
 _SHORTER = 0.25  # lengthscales of the second start, relative to the first
-_STEPS = 3000  # of natural gradients
+_STEPS = 3000  # that show whether a deep GP beats one layer
 _FEW_ROWS = 1000  # of sets that one layer may fit better, or exactly, in seconds
 _DRAWS = 4  # of the log predictive density, at each step
 
@@ -95,7 +95,7 @@ def _mean_fields(
             )
     fits = fit_many(
         jnp.stack([key_fit for key_fit, _ in keys]), model, guide, x, y, each=each,
-        steps=tasks[0].steps, batch_size=setting.batch, learning_rate=setting.learning_rate,
+        steps=setting.steps, batch_size=setting.batch, learning_rate=setting.learning_rate,
         num_rows=None if len(set(sizes)) == 1 else sizes, progress=tasks[0].progress,
         start=_starts(tasks[0], builts[0]), **options, **kwargs,
     )  # fmt: skip
@@ -110,7 +110,7 @@ def _dsvi_in_one_program(tasks: Sequence[Task]) -> list[Any]:
     return [_best_depth(t, f) if isinstance(f, Fitted) else f for t, f in found]
 
 
-@register("dsvi", streams=True, in_one_program=_dsvi_in_one_program, steps=_STEPS)
+@register("dsvi", streams=True, in_one_program=_dsvi_in_one_program)
 def _dsvi(task: Task) -> Fitted:
     """Fit a deep GP by doubly stochastic variational inference (Salimbeni & Deisenroth 2017).
 
@@ -132,7 +132,7 @@ def _best_depth(task: Task, deep: Fitted) -> Fitted:
     return one if bounds[0] > bounds[1] else deep
 
 
-@register("local", regression_only=True, steps=_STEPS)
+@register("local", regression_only=True)
 def _local(task: Task) -> Fitted:
     """Fit a deep GP beside a rough process of near rows; see `dgp_ppl.local`.
 
@@ -246,7 +246,7 @@ def _fit_guide(
     key_fit, key_elbo = random.split(task.key)
     setting = task.setting
     result = fit(
-        key_fit, built.model, guide, *task.data, steps=task.steps, batch_size=setting.batch,
+        key_fit, built.model, guide, *task.data, steps=setting.steps, batch_size=setting.batch,
         learning_rate=setting.learning_rate, progress=task.progress, **options, **built.kwargs,
     )  # fmt: skip
     return _evaluated(key_elbo, task, guide, built, then(result), num_draws)

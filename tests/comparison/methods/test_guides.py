@@ -9,6 +9,7 @@ from support.comparisons import TINY
 from support.helpers import KEY, regression
 
 import dgp_ppl
+from dgp_ppl._errors import UnsuitableError
 from dgp_ppl.comparison import METHODS, Setting, Task, build
 from dgp_ppl.comparison._fit_method import fit_method
 from dgp_ppl.comparison.methods._guides import _best_depth, _fit_mean_field, _starts
@@ -87,3 +88,19 @@ def test_few_rows_may_have_one_layer(monkeypatch):
     better = dataclasses.replace(deep, elbo_per_datum=one.elbo_per_datum + 1)
     for steps, fitted, best in ((3000, deep, one), (3000, better, better), (2999, deep, deep)):
         assert _best_depth(task.with_setting(steps=steps), fitted) is best
+
+
+def test_fit_chooses_the_steps_unless_they_are_given(monkeypatch):
+    """So that a default fit may end early."""
+    seen = []
+
+    def stop(*args, steps, **kwargs):
+        seen.append(steps)
+        raise UnsuitableError("stop")
+
+    monkeypatch.setattr("dgp_ppl.comparison.methods._guides.fit", stop)
+    x, y = regression(rows=6)
+    for setting in (Setting(inducing=4), Setting(inducing=4, steps=7)):
+        with pytest.raises(UnsuitableError):
+            METHODS["dsvi"](Task(KEY, x, y, setting))
+    assert seen == [None, 7]

@@ -1,6 +1,5 @@
 """Natural gradients of q(v), and of NumPyro's Gaussian guide."""
 
-import math
 from typing import Any
 
 import jax
@@ -18,8 +17,6 @@ from numpyro.infer.autoguide import AutoMultivariateNormal
 import dgp_ppl as dgp
 from dgp_ppl import models
 from dgp_ppl._partition import Call
-from dgp_ppl.comparison._method import setting_for
-from dgp_ppl.comparison._setting import Setting
 from dgp_ppl.inference import PredictiveELBO, evaluate, natural_adam
 from dgp_ppl.inference.programs._natural import natural_gradient
 from dgp_ppl.inference.svi._setup import Problem, guide_optimizer
@@ -207,8 +204,3 @@ def test_the_number_of_steps_follows_the_share_of_the_rows():
     assert set_up().steps == set_up(batch_size=len(X) // 2).steps == 3000
     assert set_up(batch_size=len(X) // 2 - 1).steps == 6000
     assert set_up(dgp.Flow).steps == set_up(optimizer=optax.adam(0.1)).steps == 6000
-    setting = Setting(batch=50)
-    found = [setting_for("dsvi", setting, n).steps for n in (100, 101, math.inf)]
-    assert found == [3000, 6000, 6000]
-    assert setting_for("dspp", setting, 100).steps == 6000
-    assert setting_for("dsvi", Setting(steps=7), math.inf).steps == 7
