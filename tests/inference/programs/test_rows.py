@@ -37,7 +37,7 @@ def test_refits_and_predictions_with_another_number_of_rows_compile_nothing(capl
     guide, shift, found = dgp.MeanField(shifted), jnp.ones(3), []
 
     def refit(rows):
-        x, y = X[:rows], Y[:rows]
+        x, y = np.tile(X, (2, 1))[:rows], np.tile(Y, 2)[:rows]
         found.append(
             dgp.fit(KEY, shifted, guide, x, shift, y, z=Z, steps=12, progress=False, batch_size=4)
         )
@@ -54,6 +54,9 @@ def test_refits_and_predictions_with_another_number_of_rows_compile_nothing(capl
         assert run is refit or {"jit(gather)", "jit(_threefry_split)"}.isdisjoint(first)
         for rows in (3 if run is predict else 11, 13, 20):
             assert compiled(caplog, lambda run=run, rows=rows: run(rows)) == []
+    # Fits are padded to steps of 32 rows: 20 that grow by a row compile twice at most.
+    assert compiled(caplog, lambda: refit(33)).count("jit(run_chunk)") == 1
+    assert compiled(caplog, lambda: refit(34)) == []
 
 
 @pytest.mark.usefixtures("x64")
