@@ -244,6 +244,12 @@ def on_device(value: Any) -> Any:
     return jax.device_put(np.array(value)) if isinstance(value, np.ndarray) else value
 
 
+def default_floats(a: Any) -> Array:
+    """Return an array in JAX's default float dtype. NumPy's is converted without a program."""
+    is_numpy = isinstance(a, np.ndarray)
+    return on_device(a.astype(jnp.result_type(float))) if is_numpy else jnp.asarray(a, float)
+
+
 def signature(tree: Any) -> Any:
     """Return the structure, shapes and dtypes of a tree of arrays; hashable."""
     leaves, treedef = jax.tree.flatten(tree)

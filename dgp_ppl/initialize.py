@@ -6,6 +6,7 @@ a key.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -25,7 +26,7 @@ from dgp_ppl._checks import (
     check_positive,
     checked_call,
 )  # fmt: skip
-from dgp_ppl._partition import alone, compiled
+from dgp_ppl._partition import CallArrays, Partition, alone, compiled
 from dgp_ppl._typing import Inputs, Model, Params, PRNGKey
 from dgp_ppl.datasets import Rows
 from dgp_ppl.means import Linear
@@ -341,19 +342,23 @@ def shorter_lengthscales(
     check_positive("shorter_lengthscales", "factor", factor)
     inputs = x.take(range(1))[0] if isinstance(x, Rows) else x
     inputs = check_inputs("shorter_lengthscales", inputs)
-    _, kwargs = checked_call("shorter_lengthscales", model, None, (inputs, *args), kwargs)
-
-    @compiled  # computes the lengthscales alone
-    def scaled(x: Inputs) -> Params:
-        sites = handlers.trace(handlers.seed(model, 0)).get_trace(x, *args, **kwargs)
-        return {
-            name: factor * site["value"]
-            for name, site in sites.items()
-            if site["type"] == "param" and name.endswith("lengthscale")
-        }
-
+    call = checked_call("shorter_lengthscales", model, None, (inputs, *args), kwargs)
+    partition, arrays = Partition.split(model, call)
     with alone():
-        return scaled(jnp.asarray(inputs))
+        found = _lengthscales(partition, arrays)
+    return {name: factor * value for name, value in found.items()}
+
+
+@partial(compiled, static_argnums=0)  # computes the lengthscales alone
+def _lengthscales(partition: Partition, arrays: CallArrays) -> Params:
+    """Return the initial lengthscales of a model that are params."""
+    trace = handlers.trace(handlers.seed(partition.model, 0))
+    args, kwargs = partition.join(arrays)
+    return {
+        name: site["value"]
+        for name, site in trace.get_trace(*args, **kwargs).items()
+        if site["type"] == "param" and name.endswith("lengthscale")
+    }
 
 
 def some_rows(key: PRNGKey, x: Any) -> Any:

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 
 from dgp_ppl._checks import as_array, check_flags, is_traced
 from dgp_ppl._errors import one_line
+from dgp_ppl._partition import default_floats
 from dgp_ppl.datasets import Rows
 from dgp_ppl.datasets.rows._readers import CellCheck
 
@@ -170,7 +171,7 @@ class Standardizer:
             raise ValueError(
                 f"Standardizer.inputs: x has shape {array.shape}, wanted [N, {len(self.x_loc)}]"
             )
-        return jnp.asarray((array - self.x_loc) / self.x_scale, float)
+        return default_floats((array - self.x_loc) / self.x_scale)
 
     def outputs(self, y: ArrayLike) -> Array:
         """Standardise a target.
@@ -181,7 +182,7 @@ class Standardizer:
         Returns:
             The standardised target, in JAX's default float dtype.
         """
-        return jnp.asarray((_floats(y, "y") - self.y_loc) / self.y_scale, float)
+        return default_floats((_floats(y, "y") - self.y_loc) / self.y_scale)
 
     def original(self, y: ArrayLike) -> np.ndarray:
         """Convert a standardised target back to the units of the data, in float64.

@@ -1,9 +1,11 @@
 """Initial inducing inputs, mean functions and lengthscales."""
 
+from functools import partial
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support.helpers import KEY
+from support.helpers import KEY, compiled
 
 from dgp_ppl import DataError, Rows, initialize, kernels, means, models
 from dgp_ppl.initialize import inducing_inputs
@@ -82,7 +84,7 @@ def test_starts_from_rows_use_a_sample():
         initialize.deep_gp(KEY, Rows.from_arrays(np.full((5, 2), np.nan)))
 
 
-def test_shorter_lengthscales_of_any_model():
+def test_shorter_lengthscales_of_any_model(caplog):
     """Sums have several, kernels by name have them at the end of a name, other params are left."""
 
     def kernel(name, dim):
@@ -101,6 +103,8 @@ def test_shorter_lengthscales_of_any_model():
     for source in (rows, X.tolist()):
         again = initialize.shorter_lengthscales(models.svgp, source, z=x[:4])
         np.testing.assert_allclose(again["l1.lengthscale"], [3**0.5 / 4] * 3, rtol=1e-6)
+    again = partial(initialize.shorter_lengthscales, models.svgp, X[:1], z=x[5:9])
+    assert "jit(_lengthscales)" not in compiled(caplog, again)  # of other values
     with pytest.raises(ValueError, match="factor is '2'"):
         initialize.shorter_lengthscales(models.svgp, x, factor="2", z=x[:4])
     with pytest.raises(ValueError, match="factor is 0"):

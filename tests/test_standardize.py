@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.helpers import compiled
 
 from dgp_ppl import DataError, Rows, Standardizer
 
@@ -123,3 +124,8 @@ def test_errors():
                 Standardizer.fit(data, unscaled=wrong)
     with pytest.raises(ValueError, match=r"inputs: x has shape \(60, 2\), wanted \[N, 3\]"):
         Standardizer.fit(X).inputs(X[:, :2])
+
+
+def test_other_numbers_of_rows_compile_nothing(caplog):
+    scaler = Standardizer.fit(X, X[:, 0])
+    assert compiled(caplog, lambda: (scaler.inputs(X[:17]), scaler.outputs(X[:17, 0]))) == []

@@ -20,7 +20,7 @@ from jax import lax
 from jax.scipy.special import log_ndtr, logsumexp
 from jaxtyping import Array
 
-from dgp_ppl._partition import Call, CallArrays, Partition, compiled
+from dgp_ppl._partition import Call, CallArrays, Partition, compiled, default_floats
 from dgp_ppl._typing import Params, PRNGKey
 from dgp_ppl.comparison import Fitted, Setting, Task
 from dgp_ppl.design._criteria import CRITERIA
@@ -118,7 +118,7 @@ def search(
     with precision_of([e.arrays[:2] for e in emulators]):
         arrays = [_in_precision(e.arrays) for e in emulators]
         about = {n: jnp.asarray(a, float) for n, a in about.items()}
-        found = _search(static, arrays, key, jnp.asarray(codes, float), free, new, about)
+        found = _search(static, arrays, key, default_floats(codes), free, new, about)
         return tuple(map(np.asarray, found))
 
 
@@ -174,7 +174,7 @@ def joint_draws(
     """Return joint draws of f, [K, N], with the moments of the prediction; and its mean, [N]."""
     with precision_of(emulator.arrays[:2]):
         arrays = _in_precision(emulator.arrays)
-        found = _joint_draws((emulator.program, num), arrays, key, jnp.asarray(codes, float))
+        found = _joint_draws((emulator.program, num), arrays, key, default_floats(codes))
         draws, means, variances = (np.asarray(a, np.float64) for a in found)
     mean, var = means.mean(axis=1), variances.mean(axis=1) + means.var(axis=1)
     off = draws - draws.mean(axis=0)

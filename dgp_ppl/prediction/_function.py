@@ -18,7 +18,7 @@ from numpyro import handlers
 from numpyro.distributions import biject_to
 
 from dgp_ppl._checks import as_array, check_count, check_inputs, check_key, check_kind, is_traced
-from dgp_ppl._partition import CallArrays, compiled
+from dgp_ppl._partition import CallArrays, compiled, default_floats
 from dgp_ppl._typing import Params, PRNGKey
 from dgp_ppl.core._inducing import cholesky_factor
 from dgp_ppl.inference import MeanField
@@ -107,7 +107,7 @@ class Function(Summarized):
         """
         p, x, widths = self.prediction, as_array("Function.gradient", "x", x), np.ones(1)
         with precision_of((p.draws, p.params)):
-            rows, scale = jnp.asarray(x, float), p.standardizer
+            rows, scale = default_floats(x), p.standardizer
             if scale is not None:  # float32 cannot tell raw inputs far from 0 apart
                 rows, widths = scale.inputs(x), scale.x_scale
                 zero, one = np.zeros_like(scale.x_loc), np.ones_like(widths)
@@ -172,7 +172,7 @@ class Function(Summarized):
     def at(self, x: ArrayLike) -> Prediction:
         """Return the prediction of y at x, [N, D]."""
         p, x = self.prediction, as_array("Function", "x", x)
-        inputs = jnp.asarray(x, float) if p.standardizer is None else p.standardizer.inputs(x)
+        inputs = default_floats(x) if p.standardizer is None else p.standardizer.inputs(x)
         if inputs.shape[1:] != p.x.shape[1:] or not len(inputs):
             raise ValueError(
                 f"Function: x has shape {inputs.shape}, wanted [N, {p.x.shape[1]}] with N >= 1"

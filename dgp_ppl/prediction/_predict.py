@@ -22,7 +22,7 @@ from dgp_ppl._checks import (
     is_traced,
     warn_if_blurred,
 )
-from dgp_ppl._partition import Call, Partition
+from dgp_ppl._partition import Call, Partition, default_floats
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.inference import Chains
 from dgp_ppl.inference._params import checked_params
@@ -124,7 +124,7 @@ def predict(
         check_kind("predict", "standardizer", standardizer, Standardizer, "a Standardizer")
     elif not is_traced(x) and np.abs(x).max(initial=0) > _FAR:
         warn_if_blurred("predict", x, stacklevel=2)
-    inputs = jnp.asarray(x, float) if standardizer is None else standardizer.inputs(x)
+    inputs = default_floats(x) if standardizer is None else standardizer.inputs(x)
     if inputs.ndim < 2 or not len(inputs):
         raise ValueError(f"predict: x has shape {inputs.shape}, wanted [N, D] with N >= 1")
     draws: dict[str, Any] = {}
