@@ -114,6 +114,9 @@ def pilot(
         distances.append(distance)
         log_sizes.append(log_size)
         scales.append(scale)
+        if (num := len(betas) - 2) > 0:  # temperatures grow by similar factors: for the bar's ETA
+            growth = max(np.log(betas[-1] / betas[1]) / num, 1e-3)
+            bar.total = num + 1 + int(np.ceil(-np.log(betas[-1]) / growth))
         bar.update(1, f"beta {betas[-1]:.3g}")
     length = np.concatenate([[0.0], np.cumsum(distances)])
     K = temperatures or int(np.clip(np.ceil(length[-1] ** 2), _FEWEST, _MOST))

@@ -115,6 +115,7 @@ def test_the_pilot_spaces_temperatures_evenly():
     z = random.normal(KEY, (4000, 3))
     path: Any = Path()
     found = pilot(KEY, path, z, random.split(KEY, 1), ARRAYS, 12, BAR)
+    assert BAR.total > 1  # an estimate for the time that is left
     assert found.betas[0] == 0
     assert found.betas[-1] == 1
     assert len(found.sizes) == len(found.scales) == 12
