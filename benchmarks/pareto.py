@@ -4,8 +4,9 @@ For each data set, split, seed and number of steps: a deep GP of two layers and 
 in minibatches of 1,000 rows, from two starts as in `compare`. "natural" moves q(v) of the last
 layer by natural gradients, `fit`'s default; "adam" moves all params by Adam, the default before.
 Changes of "natural": "muon" and "schedule-free" for hyperparameters and inducing inputs, "late
-draws", four of the hidden layer in the last quarter, and "low noise", a third start at 0.01. A run
-goes on where its file ends. Keep all programs on one core (`taskset -c 0`).
+draws", four of the hidden layer in the last quarter, and "low noise", a third start at 0.01.
+Methods of `compare` have seconds of the clock. A run goes on where its file ends. Keep all programs
+on one core (`taskset -c 0`).
 
     DGP_PPL_DATA=... python benchmarks/pareto.py [--data energy,concrete] [--splits 0,1,2] \
         [--seeds 0,1] [--steps 375,750,1500,3000,6000] [--json benchmarks/results/pareto.json] \
@@ -75,7 +76,10 @@ def main() -> None:
 
         def keep(row: dict[str, Any], about: dict[str, Any] = about) -> None:
             scores = {n: row[n] for n in ("elbo_per_datum", "log_density", "rmse")}
-            found = about | {"optimizer": row["method"]} | scores | SECONDS
+            found = (
+                about | {"optimizer": row["method"], "seconds": row["seconds"]} | scores | SECONDS
+            )
+            SECONDS.clear()  # methods of `compare` have those of the clock alone
             print(found, flush=True)
             rows.append(found | {"versions": versions()})
             write_json(path, {"rows": rows})
