@@ -21,6 +21,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.tree_util import Partial
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
@@ -165,9 +166,11 @@ class Sparse(eqx.Module):
         mean, var = _mean(q, A, x), jnp.broadcast_to(var, (self.out, x.shape[0])).T
         return (stored_gradient(mean), stored_gradient(var)) if A.ndim == 3 else (mean, var)
 
-    @jax.jit
-    def joint(self, q: InducingPosterior, x: Inputs) -> tuple[Outputs, Float[Array, "P N N"]]:
-        """Return mean [N, P] and covariance [P, N, N] of f(x), without the mean function.
+    @partial(jax.jit, static_argnames="block")
+    def joint(
+        self, q: InducingPosterior, x: Inputs, block: int
+    ) -> tuple[Outputs, Float[Array, "R P B B"]]:
+        """Return the mean [N, P] of f(x), without the mean function, and the covariance by block.
 
         The variances are at least about the jitter's fraction of k(x, x). Rounding at `scale` can
         still give the covariance negative eigenvalues.
@@ -176,16 +179,23 @@ class Sparse(eqx.Module):
         # L⁻¹ k(Z, x) misses k(Z, x) by up to 300 times as much as a triangular solve does. Marginal
         # variances can bear it. But the error has a structure that k(x, x) - A'A does not have, and
         # gives it eigenvalues of down to -300 times the jitter. With this step they stay above -1
-        # times the jitter.
+        # times the jitter. It is rounding alone, so it has no gradient.
         error = covariance(self.kernel, self.z, x) - matmul(self.factor.lower, A)
-        A = A + matmul(self.factor.inverse, error)
-        explained = matmul(jnp.swapaxes(A, -1, -2), A)
-        cov = jnp.broadcast_to(covariance(self.kernel, x, x), explained.shape) - explained
-        rows = jnp.arange(x.shape[0])
-        cov = cov.at[..., rows, rows].set(self.residual(A, x))
-        cov = jnp.broadcast_to(cov, (self.out, x.shape[0], x.shape[0]))
+        A = A + lax.stop_gradient(matmul(self.factor.inverse, error))
+        blocks = x.reshape(-1, block, x.shape[1])
+
+        def by_block(a: Array) -> Array:  # [..., N] as [R, ..., B]
+            return jnp.moveaxis(a.reshape(*a.shape[:-1], -1, block), -2, 0)
+
+        by_output = lambda a, ndim: a if a.ndim == ndim else a[None]  # noqa: E731 - or for all
+        each = by_block(by_output(A, 3))
+        prior = jax.vmap(lambda x: by_output(covariance(self.kernel, x, x), 3))(blocks)
+        cov = prior - matmul(jnp.swapaxes(each, -1, -2), each)
+        rows = jnp.arange(block)
+        cov = cov.at[..., rows, rows].set(by_block(by_output(self.residual(A, x), 2)))
+        cov = jnp.broadcast_to(cov, (len(blocks), self.out, block, block))
         if isinstance(q, AbstractInducing):
-            root = q.root_of(A)
+            root = by_block(q.root_of(A))
             cov = cov + matmul(jnp.swapaxes(root, -1, -2), root)
         return _mean(q, A, x), cov
 

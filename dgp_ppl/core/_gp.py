@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Literal, get_args
 
 import equinox as eqx
@@ -293,9 +292,8 @@ class RandomFunction:
     def joint(self, x: Inputs, block: int | None = None) -> tuple[Outputs, Array]:
         """Return mean [N, P] and covariance [P, N, N]; in blocks of B rows, [N / B, P, B, B]."""
         x = self._arrive(x)
-        of = partial(self.sparse.joint, self.inducing)
-        mean, cov = of(x) if block is None else jax.vmap(of)(x.reshape(-1, block, x.shape[1]))
-        return self.mean(x) + mean.reshape(len(x), self.out), cov
+        mean, cov = self.sparse.joint(self.inducing, x, block or len(x))
+        return self.mean(x) + mean, cov[0] if block is None else cov
 
     def path(self, key: PRNGKey, num_features: int = 2000) -> Callable[[Inputs], Outputs]:
         """Draw one whole function: a deterministic function [N, D] -> [N, P].

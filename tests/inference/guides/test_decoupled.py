@@ -149,8 +149,8 @@ def test_kl_and_moments_of_the_restricted_processes(mean, covariance, x64):
     handover = handovers(guide, params, x, z=z_b)["l1.v"]
     posterior, sparse = handover["q"], handover["sparse"]
     kl = posterior.standard_kl()
-    (joint_mean, joint_cov), (f_mean, f_var) = (
-        sparse.joint(posterior, x),
+    (joint_mean, (joint_cov,)), (f_mean, f_var) = (
+        sparse.joint(posterior, x, len(x)),
         sparse.marginals(posterior, x),
     )
     dense = DenseDecoupled(mean, covariance, params)
