@@ -22,7 +22,7 @@ from jaxtyping import Array
 from dgp_ppl._typing import AnyArray, Inputs, OtherInputs, PRNGKey
 from dgp_ppl.kernels._base import Features, Kernel
 from dgp_ppl.kernels._scaled import Scaled
-from dgp_ppl.linalg._products import computed_once, matmul
+from dgp_ppl.linalg._products import computed_once, cosine, matmul
 
 _FEW_INPUTS = 2  # whose differences cost no more time than a matrix product
 
@@ -104,7 +104,7 @@ class _Stationary(Scaled, Kernel):
         key_w, key_b = random.split(key)
         omega = self._frequencies(key_w, num, dim) / jnp.atleast_2d(self.lengthscale)
         phase = random.uniform(key_b, (num,), maxval=2 * jnp.pi)
-        return lambda x: jnp.sqrt(2 * self.variance) * jnp.cos(matmul(x, omega.T) + phase[None])
+        return lambda x: jnp.sqrt(2 * self.variance) * cosine(matmul(x, omega.T) + phase[None])
 
 
 class SquaredExponential(_Stationary):

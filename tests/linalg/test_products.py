@@ -1,4 +1,4 @@
-"""Weighted squares, stored gradients and deviations."""
+"""Weighted squares, stored gradients, deviations and cosines."""
 
 from functools import partial
 
@@ -81,3 +81,11 @@ def test_the_gradient_of_a_diagonal_is_a_mask():
 def test_shapes_in_signatures_are_checked():
     with pytest.raises(jaxtyping.TypeCheckError, match="parameter 'R'"):
         weighted_squares(jnp.ones((3, 5)), jnp.ones((2, 4, 4)))
+
+
+def test_cosine_and_its_derivative():
+    angle = np.linspace(-60, 60, 5001, dtype=np.float32)
+    off = _products.cosine(jnp.asarray(angle)) - np.cos(angle, dtype=np.float64)
+    slope = jax.vmap(jax.grad(_products.cosine))(jnp.asarray(angle))
+    for error in (off, slope + np.sin(angle, dtype=np.float64)):
+        assert (np.abs(error) < 1.2e-7 * (1 + np.abs(angle))).all()
