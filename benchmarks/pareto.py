@@ -75,7 +75,8 @@ def main() -> None:
         ]
 
         def keep(row: dict[str, Any], about: dict[str, Any] = about) -> None:
-            scores = {n: row[n] for n in ("elbo_per_datum", "log_density", "rmse")}
+            names = ("elbo_per_datum", "log_density", "rmse", "coverage90")
+            scores = {n: row[n] for n in names}
             found = (
                 about | {"optimizer": row["method"], "seconds": row["seconds"]} | scores | SECONDS
             )
