@@ -8,7 +8,6 @@ import time
 from typing import ClassVar
 
 _FIRST = 3.0  # seconds without a word
-_SHORT, _GAP = 0.5, 0.5  # seconds of a program that needs no line; and between those of one call
 
 
 def on_terminal() -> bool:
@@ -22,13 +21,10 @@ def on_terminal() -> bool:
 class Waiting:
     """Says on a terminal, after three seconds, for how long a program compiles or runs.
 
-    The seconds count from the first of several programs that follow each other. It is silent within
-    another, such as a bar's, which does not `tell`; and in a user's threads.
+    It is silent within another, such as a bar's, which does not `tell`; and in a user's threads.
     """
 
     others: ClassVar[int] = 0  # of the main thread, that have begun and not ended
-    begun: ClassVar[float] = 0.0  # when the first of several programs began
-    ended: ClassVar[float] = 0.0  # when the last one of them ended
 
     def __init__(self, *, tell: bool = True) -> None:
         self._tells = tell
@@ -38,8 +34,6 @@ class Waiting:
         self._counts = threading.current_thread() is threading.main_thread()
         if self._counts:
             if self._tells and not Waiting.others and on_terminal():
-                now = time.monotonic()
-                Waiting.begun = Waiting.begun if now - Waiting.ended < _GAP else now
                 self._thread = threading.Thread(target=self._tell, daemon=True)
                 self._thread.start()
             Waiting.others += 1
@@ -50,12 +44,10 @@ class Waiting:
         self._ended.set()
         if self._thread is not None:  # it clears its line before others write
             self._thread.join()
-            Waiting.ended = time.monotonic()
 
     def _tell(self) -> None:
-        begin, text = Waiting.begun, ""
-        first = max(_SHORT, begin + _FIRST - time.monotonic())
-        while not self._ended.wait(1.0 if text else first):
+        begin, text = time.monotonic(), ""
+        while not self._ended.wait(1.0 if text else _FIRST):
             text = f"\rdgp_ppl: compiling or running, {time.monotonic() - begin:.0f} s"
             print(text, end="", file=sys.stderr, flush=True)
         if text:

@@ -10,7 +10,6 @@ import pytest
 from dgp_ppl import _waiting
 from dgp_ppl._partition import compiled
 from dgp_ppl._progress import Progress
-from dgp_ppl._waiting import Waiting
 
 
 class Terminal(io.StringIO):
@@ -53,25 +52,8 @@ def test_a_terminal_shows_how_long_the_first_program_compiles(monkeypatch):
 def test_a_terminal_shows_how_long_a_program_compiles_without_a_bar(monkeypatch, bar):
     monkeypatch.setattr(sys, "stderr", found := Terminal())
     monkeypatch.setattr(_waiting, "_FIRST", 0.1)
-    monkeypatch.setattr(_waiting, "_SHORT", 0.1)
     monkeypatch.setattr(_waiting.Waiting, "others", 0)  # whatever bars other tests have left
     with contextlib.nullcontext() if bar is None else Progress(bar, 10, "fit"):
         compiled(lambda: time.sleep(0.5))()  # JAX traces it once
     assert ("dgp_ppl: compiling or running, 0 s" in found.getvalue()) == (bar is None)
     assert bar or not found.getvalue().split("\r")[-1]
-
-
-def test_a_terminal_counts_the_seconds_of_programs_that_follow_each_other(monkeypatch):
-    """Of a call that runs several, each of them short; a pause begins anew."""
-    monkeypatch.setattr(sys, "stderr", found := Terminal())
-    for name, value in {"_FIRST": 0.4, "_SHORT": 0.05, "_GAP": 0.2}.items():
-        monkeypatch.setattr(_waiting, name, value)
-    monkeypatch.setattr(_waiting.Waiting, "others", 0)
-    shown = []
-    for pause in (0.3, 0.0, 0.3):
-        time.sleep(pause)
-        with Waiting():
-            time.sleep(0.3)
-        shown.append("running" in found.getvalue())
-        found.truncate(0)
-    assert shown == [False, True, False]
