@@ -189,7 +189,8 @@ class Sparse(eqx.Module):
 
         by_output = lambda a, ndim: a if a.ndim == ndim else a[None]  # noqa: E731 - or for all
         each = by_block(by_output(A, 3))
-        prior = jax.vmap(lambda x: by_output(covariance(self.kernel, x, x), 3))(blocks)
+        own = lambda x: by_output(covariance(self.kernel, x, x), 3)  # noqa: E731
+        prior = jax.vmap(own)(blocks) if len(blocks) > 1 else own(x)[None]
         cov = prior - matmul(jnp.swapaxes(each, -1, -2), each)
         rows = jnp.arange(block)
         cov = cov.at[..., rows, rows].set(by_block(by_output(self.residual(A, x), 2)))
