@@ -23,6 +23,7 @@ from dgp_ppl._checks import (
 )  # fmt: skip
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
+from dgp_ppl.core import NearRows
 from dgp_ppl.inference import Chains, FitResult, MCEMResult
 from dgp_ppl.inference._params import checked_params
 from dgp_ppl.inference.programs._data import check_data
@@ -157,9 +158,12 @@ def to_inferencedata(
     }  # fmt: skip
     for name, (value, kind, wanted) in kinds.items():
         check_kind("to_inferencedata", name, value, kind | None, wanted)
+    given: Any = None
     if test is not None:
         test, named = checked_call("to_inferencedata: test", model, guide, test, kwargs)
         given = Call(_standardized(test or (), standardizer), named)
+        if any(isinstance(a, NearRows) for a in named.values()):  # which are of training targets
+            given = Call((*given.args[:1], None, *given.args[2:]), named)
         check_data("to_inferencedata: test", model, given, fitted=False)
     args, kwargs = checked_call("to_inferencedata", model, guide, args, kwargs)
     call = Call(_standardized(args, standardizer), kwargs)
@@ -249,10 +253,9 @@ def to_inferencedata(
     constant = builder.inputs(args, model, kwargs, "data")
     groups["constant_data"] = constant.merge(groups.get("constant_data", {}))
     if test is not None and draws is not None:
-        test_call = Call(_standardized(test, standardizer), kwargs)
-        test_sites = ModelSites.from_model(model, test_call, sites.data_dims)
+        test_sites = ModelSites.from_model(model, given, sites.data_dims)
         results = evaluate(
-            key_test, draws, test_call, test_sites, few, use_row_draws=False, scored=False
+            key_test, draws, given, test_sites, few, use_row_draws=False, scored=False
         )
         groups["predictions"] = builder.predictions(results)
         groups["predictions_constant_data"] = builder.inputs(

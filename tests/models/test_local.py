@@ -98,8 +98,9 @@ def test_draws_have_no_log_weights():
     guide = dgp.MeanField(model)
     sites = handlers.trace(handlers.seed(guide, KEY)).get_trace(X, Y, near=NEAR)
     params = {n: s["value"] for n, s in sites.items() if s["type"] == "param"} | {"g.df": 9.0}
-    sizes = {"num_samples": 25, "num_prior_samples": 0}
+    sizes = {"num_samples": 25, "num_prior_samples": 0, "test": (X[:5] + 0.1, Y[:5])}
     tree = dgp.to_inferencedata(KEY, model, guide, params, X, Y, near=NEAR, **sizes)
+    assert tree["predictions"].y.shape == (1, 25, 5)  # whose targets are no near rows
     assert dgp.criticism.weights_khat(tree) is None
     with pytest.raises(ValueError, match="rows are independent given a draw"):
         dgp.criticism.loo(tree, correct=True)
