@@ -16,6 +16,7 @@ from numpyro.infer.mcmc import MCMC
 from dgp_ppl._checks import as_array, check_count, check_key, checked_call, one_line
 from dgp_ppl._partition import Call, call_signature, compiled
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
+from dgp_ppl._waiting import Waiting
 from dgp_ppl.criticism._chain_diagnostics import chain_lines
 from dgp_ppl.criticism._check_guide import khat
 from dgp_ppl.criticism._curvature import curvature_lines
@@ -155,53 +156,64 @@ def check_fit(
     y: Any = seen[place]
     after = seen[place + 1 :]
     given = [*seen[:place], *([None] if after else []), *after]
-    # A prediction of as many rows and passes shares the compiled program.
-    size = test and getattr(test[0], "members", test)[0]
-    shared = {"num_samples": size.num_samples, "chunk_size": size.chunk_size} if size else {}
-    options: Any = {**shared, **kwargs}
-    try:
-        p = predict(key, model, guide, fit, *given, posterior_samples=posterior_samples, **options)
-    except TypeError as error:
-        if "y" in names or len(args) < 3:
-            raise
-        raise TypeError(
-            f"check_fit: the model fails without its argument {''.join(names[1:2])!r}, the second, "
-            f"which is taken for y ({one_line(error)}); give the argument of the targets the name y"
-        ) from error
-    draws = {n: a[-1] for n, a in p.draws.items()}
-    layers, noise, mask = mean_pass(p.forward_pass, p.key, draws, p.params, p.data, p.x)
-    moments = _moments(p)
-    if layers:
-        sd = 1.0 if moments is None else float(np.sqrt(moments[1].mean()))
-        found = layer_lines(layers, float(noise), sd, len(rows) / num_data)
-        unsure = type(guide) is MeanField and test is None  # else coverage is measured
-        lines += [line for line in found if line.what != INDEPENDENCE or unsure]
-    if moments is not None and y.shape == moments[0].shape:
-        known = np.isfinite(y) if mask is None else (np.isfinite(y).T & np.asarray(mask).T).T
-        if known.any():
-            lines += _prediction_lines(p, y, *moments, rows if places is None else places, known)
-    if moments is not None:
-        table = list(
-            zip(*(np.asarray(a)[:_MOST_ROWS] for a in (args[0], args[place])), strict=True)
-        )
-        bits = lambda a: (a + 0.0 if a.dtype.kind == "f" else a).tobytes()  # noqa: E731 - of -0.0
-        share = 1 - len({hash(bits(a) + bits(b)) for a, b in table}) / len(table)
-        if share or len(args[0]) == num_data:  # 500 of many rows would show few repetitions
-            lines.append(checked("repeated rows", share, f"{share:.1%} of those looked at"))
-    if isinstance(guide, LayerGuide) and len(args[0]) == num_data:
-        call, names = Call(args, kwargs), [n for n, layer in layers.items() if layer["observed"]]
-        lines += curvature_lines(key, guide, p.params, call, names)
-        if num_weights and (tail := khat(key, guide, model, p.params, call, num_weights)):
-            lines.append(checked("k-hat", tail, f"{tail:.2f}"))
-        if num_particles:
-            bound, _ = evaluate(key, model, guide, p.params, *args, **kwargs)
-            annealed = annealed_evidence(
-                key, model, guide, p.params, *args, num_particles=num_particles, progress=False,
-                **kwargs,
-            )  # fmt: skip
-            gap = (annealed.log_evidence - bound) / num_data
-            error = annealed.standard_error / num_data
-            lines.append(checked("gap of the bound", gap, f"{gap:.2g} ± {error:.1g} nats per row"))
+    with Waiting():  # one line at a terminal for its many programs
+        # A prediction of as many rows and passes shares the compiled program.
+        size = test and getattr(test[0], "members", test)[0]
+        shared = {"num_samples": size.num_samples, "chunk_size": size.chunk_size} if size else {}
+        options: Any = {**shared, **kwargs}
+        try:
+            p = predict(
+                key, model, guide, fit, *given, posterior_samples=posterior_samples, **options
+            )
+        except TypeError as error:
+            if "y" in names or len(args) < 3:
+                raise
+            raise TypeError(
+                f"check_fit: the model fails without its argument {''.join(names[1:2])!r}, the "
+                f"second, which is taken for y ({one_line(error)}); give the argument of the "
+                "targets the name y"
+            ) from error
+        draws = {n: a[-1] for n, a in p.draws.items()}
+        layers, noise, mask = mean_pass(p.forward_pass, p.key, draws, p.params, p.data, p.x)
+        moments = _moments(p)
+        if layers:
+            sd = 1.0 if moments is None else float(np.sqrt(moments[1].mean()))
+            found = layer_lines(layers, float(noise), sd, len(rows) / num_data)
+            unsure = type(guide) is MeanField and test is None  # else coverage is measured
+            lines += [line for line in found if line.what != INDEPENDENCE or unsure]
+        if moments is not None and y.shape == moments[0].shape:
+            known = np.isfinite(y) if mask is None else (np.isfinite(y).T & np.asarray(mask).T).T
+            if known.any():
+                lines += _prediction_lines(
+                    p, y, *moments, rows if places is None else places, known
+                )
+        if moments is not None:
+            table = list(
+                zip(*(np.asarray(a)[:_MOST_ROWS] for a in (args[0], args[place])), strict=True)
+            )
+            bits = lambda a: (a + 0.0 if a.dtype.kind == "f" else a).tobytes()  # noqa: E731 - of -0.0
+            share = 1 - len({hash(bits(a) + bits(b)) for a, b in table}) / len(table)
+            if share or len(args[0]) == num_data:  # 500 of many rows would show few repetitions
+                lines.append(checked("repeated rows", share, f"{share:.1%} of those looked at"))
+        if isinstance(guide, LayerGuide) and len(args[0]) == num_data:
+            call, names = (
+                Call(args, kwargs),
+                [n for n, layer in layers.items() if layer["observed"]],
+            )
+            lines += curvature_lines(key, guide, p.params, call, names)
+            if num_weights and (tail := khat(key, guide, model, p.params, call, num_weights)):
+                lines.append(checked("k-hat", tail, f"{tail:.2f}"))
+            if num_particles:
+                bound, _ = evaluate(key, model, guide, p.params, *args, **kwargs)
+                annealed = annealed_evidence(
+                    key, model, guide, p.params, *args, num_particles=num_particles, progress=False,
+                    **kwargs,
+                )  # fmt: skip
+                gap = (annealed.log_evidence - bound) / num_data
+                error = annealed.standard_error / num_data
+                lines.append(
+                    checked("gap of the bound", gap, f"{gap:.2g} ± {error:.1g} nats per row")
+                )
     return FitCheck((*lines, *(() if test is None else _calibration(*test))))
 
 

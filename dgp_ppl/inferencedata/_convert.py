@@ -23,6 +23,7 @@ from dgp_ppl._checks import (
 )  # fmt: skip
 from dgp_ppl._partition import Call
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
+from dgp_ppl._waiting import Waiting
 from dgp_ppl.core import NearRows
 from dgp_ppl.inference import Chains, FitResult, MCEMResult
 from dgp_ppl.inference._params import checked_params
@@ -196,75 +197,82 @@ def to_inferencedata(
 
     # The keys of `random.split`, which is a program of its own for each number.
     key_draw, key_posterior, key_prior, key_test = (random.fold_in(key, i) for i in range(4))
-    groups: dict[str, Any] = {}
-    draws: Draws | None = None
-    chains = _chains(posterior_samples)
-    prior_only = guide is None and chains is None
-    params = checked_params("to_inferencedata", params, model, guide, call, prior=prior_only)
-    evaluate = PointwiseEvaluator(model, params, chunk_size)
-    named_dims = sites.deterministic_dims | sites.latent_dims
-    if guide is not None:
-        draws = draws_from_guide(key_draw, model, guide, params, call, sites, num_samples)
-    elif chains is not None:
-        chains = chains.spaced(max(1, num_samples // chains.shape[0]))
-        draws = draws_from_chains(chains, sites)
-    if draws is not None:
-        where = (key_posterior, draws, call, sites)
-        if passes is None:
-            results, passes = evaluate.with_enough_passes(*where, use_row_draws=not integrated)
-        else:
-            results = evaluate(*where, passes, use_row_draws=not integrated)
-        found = data_groups(results, corrected=noisy)
-        attributes = {
-            "passes": passes,
-            "hidden_noise": "integrated" if sites.draws_noise else "none",
-            "latent_rows": latent_rows if sites.row_sites else "none",
-            "weighted_rows": str(any(np.any(r.factor != 1) for r in results.values())),
-        }
-        groups["posterior"] = builder.dataset(draws.values | draws.deterministic, named_dims)
-        groups["posterior_predictive"] = found["predictive"]
-        groups["log_likelihood"] = found["log_likelihood"].assign_attrs(attributes)
-        statistics: dict[str, Any] = {}
-        if chains is not None:
-            statistics = {_SAMPLE_STATS.get(n, n): np.asarray(a) for n, a in chains.fields.items()}
-            if "potential_energy" in statistics:
-                statistics["lp"] = -statistics.pop("potential_energy")
-        # If integrated, q covers the rows' latent inputs, which the likelihood integrates. If tied,
-        # the likelihood is of each row given all others, and its sum is no joint density.
-        elif not (integrated or sites.tied):
-            statistics = _guide_stats(draws, results)
-        groups["sample_stats"] = builder.dataset(statistics, {})
-        groups["constant_data"] = found["correction"]
-        groups["observed_data"] = found["observed"]
-    few = min(passes or 1, PASSES_AT_ONCE)  # draws of y need one pass; so many share a compilation
-    if num_prior_samples:
-        key_prior, key_values = (random.fold_in(key_prior, i) for i in range(2))
-        prior = draws_from_prior(key_values, model, params, call, sites, num_prior_samples)
-        results = evaluate(key_prior, prior, call, sites, 1 if draws is None else few, scored=False)
-        found = data_groups(results)
-        groups["prior"] = builder.dataset(prior.values | prior.deterministic, named_dims)
-        groups["prior_predictive"] = found["predictive"]
-        groups["observed_data"] = found["observed"]
-    elif draws is None:
-        raise ValueError(
-            "to_inferencedata: there is no guide, no posterior_samples and no num_prior_samples, "
-            "wanted one of them"
-        )
-    constant = builder.inputs(args, model, kwargs, "data")
-    groups["constant_data"] = constant.merge(groups.get("constant_data", {}))
-    if test is not None and draws is not None:
-        test_sites = ModelSites.from_model(model, given, sites.data_dims)
-        results = evaluate(
-            key_test, draws, given, test_sites, few, use_row_draws=False, scored=False
-        )
-        groups["predictions"] = builder.predictions(results)
-        groups["predictions_constant_data"] = builder.inputs(
-            test, model, kwargs, "test", with_y=True
-        )
-    if result is not None:
-        groups.setdefault("sample_stats", builder.dataset({}, {}))
-        groups["sample_stats"]["loss"] = ("step", np.asarray(result.losses), {"units": "nats"})
-        groups["fit"] = _fit_group(result)
+    with Waiting():  # one line at a terminal for its many programs
+        groups: dict[str, Any] = {}
+        draws: Draws | None = None
+        chains = _chains(posterior_samples)
+        prior_only = guide is None and chains is None
+        params = checked_params("to_inferencedata", params, model, guide, call, prior=prior_only)
+        evaluate = PointwiseEvaluator(model, params, chunk_size)
+        named_dims = sites.deterministic_dims | sites.latent_dims
+        if guide is not None:
+            draws = draws_from_guide(key_draw, model, guide, params, call, sites, num_samples)
+        elif chains is not None:
+            chains = chains.spaced(max(1, num_samples // chains.shape[0]))
+            draws = draws_from_chains(chains, sites)
+        if draws is not None:
+            where = (key_posterior, draws, call, sites)
+            if passes is None:
+                results, passes = evaluate.with_enough_passes(*where, use_row_draws=not integrated)
+            else:
+                results = evaluate(*where, passes, use_row_draws=not integrated)
+            found = data_groups(results, corrected=noisy)
+            attributes = {
+                "passes": passes,
+                "hidden_noise": "integrated" if sites.draws_noise else "none",
+                "latent_rows": latent_rows if sites.row_sites else "none",
+                "weighted_rows": str(any(np.any(r.factor != 1) for r in results.values())),
+            }
+            groups["posterior"] = builder.dataset(draws.values | draws.deterministic, named_dims)
+            groups["posterior_predictive"] = found["predictive"]
+            groups["log_likelihood"] = found["log_likelihood"].assign_attrs(attributes)
+            statistics: dict[str, Any] = {}
+            if chains is not None:
+                statistics = {
+                    _SAMPLE_STATS.get(n, n): np.asarray(a) for n, a in chains.fields.items()
+                }
+                if "potential_energy" in statistics:
+                    statistics["lp"] = -statistics.pop("potential_energy")
+            # If integrated, q covers the rows' latent inputs, which the likelihood integrates. If
+            # tied, the likelihood is of each row given all others, and its sum no joint density.
+            elif not (integrated or sites.tied):
+                statistics = _guide_stats(draws, results)
+            groups["sample_stats"] = builder.dataset(statistics, {})
+            groups["constant_data"] = found["correction"]
+            groups["observed_data"] = found["observed"]
+        few = min(
+            passes or 1, PASSES_AT_ONCE
+        )  # draws of y need one pass; so many share a compilation
+        if num_prior_samples:
+            key_prior, key_values = (random.fold_in(key_prior, i) for i in range(2))
+            prior = draws_from_prior(key_values, model, params, call, sites, num_prior_samples)
+            results = evaluate(
+                key_prior, prior, call, sites, 1 if draws is None else few, scored=False
+            )
+            found = data_groups(results)
+            groups["prior"] = builder.dataset(prior.values | prior.deterministic, named_dims)
+            groups["prior_predictive"] = found["predictive"]
+            groups["observed_data"] = found["observed"]
+        elif draws is None:
+            raise ValueError(
+                "to_inferencedata: there is no guide, no posterior_samples and no "
+                "num_prior_samples, wanted one of them"
+            )
+        constant = builder.inputs(args, model, kwargs, "data")
+        groups["constant_data"] = constant.merge(groups.get("constant_data", {}))
+        if test is not None and draws is not None:
+            test_sites = ModelSites.from_model(model, given, sites.data_dims)
+            results = evaluate(
+                key_test, draws, given, test_sites, few, use_row_draws=False, scored=False
+            )
+            groups["predictions"] = builder.predictions(results)
+            groups["predictions_constant_data"] = builder.inputs(
+                test, model, kwargs, "test", with_y=True
+            )
+        if result is not None:
+            groups.setdefault("sample_stats", builder.dataset({}, {}))
+            groups["sample_stats"]["loss"] = ("step", np.asarray(result.losses), {"units": "nats"})
+            groups["fit"] = _fit_group(result)
     simple = {n: a for n, a in kwargs.items() if isinstance(a, bool | int | float | str)}
     configuration = {
         "passes": passes,
