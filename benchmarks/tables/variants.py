@@ -26,6 +26,7 @@ def fit_variant(
     loss: Any = None,
     own_z: bool = False,
     two_starts: bool = False,
+    natural: bool = False,
     mean_inducing: int | None = None,
     guide_options: dict[str, Any] | None = None,
     model_options: dict[str, Any] | None = None,
@@ -39,6 +40,7 @@ def fit_variant(
         loss: the objective; None for the ELBO.
         own_z: whether every output of a hidden layer has its own inducing inputs.
         two_starts: whether to try a quarter of the initial lengthscales, too, as dsvi does.
+        natural: whether `fit` chooses the steps where the setting has none, not 6,000.
         mean_inducing: number of inducing inputs of the mean, of a `Decoupled` guide; None for a
             `MeanField`.
         guide_options: options of the guide.
@@ -49,6 +51,7 @@ def fit_variant(
     task_model, task_fit = task.split()
     key_fit, key_elbo = (part.key for part in task_fit.split())
     built, setting = build(task_model), task.setting
+    steps = setting.steps if natural else task.steps
     kwargs = built.kwargs | (model_options or {})
     if own_z:
         z = kwargs["z"]
@@ -68,7 +71,7 @@ def fit_variant(
         )
         options["start"] = [{}, shorter]
     result = fit(
-        key_fit, model, guide, task.x, task.y, loss=loss, steps=setting.steps,
+        key_fit, model, guide, task.x, task.y, loss=loss, steps=steps,
         batch_size=setting.batch, learning_rate=setting.learning_rate, progress=task.progress,
         **options, **kwargs,
     )  # fmt: skip
@@ -212,8 +215,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 _NATURAL = ("dsvi_deep", *(name for name in VARIANTS if "flow" in name))
 for _name, _options in VARIANTS.items():
     # As many steps as `compare` gives dsvi, in the rows that came after natural gradients.
-    steps = 3000 if _name in _NATURAL else 6000
-    register(_name, steps=steps)(partial(fit_variant, **_options))
+    register(_name)(partial(fit_variant, natural=_name in _NATURAL, **_options))
 
 
 @register("dspp_one_start")
