@@ -196,10 +196,8 @@ def check_fit(
             if share or len(args[0]) == num_data:  # 500 of many rows would show few repetitions
                 lines.append(checked("repeated rows", share, f"{share:.1%} of those looked at"))
         if isinstance(guide, LayerGuide) and len(args[0]) == num_data:
-            call, names = (
-                Call(args, kwargs),
-                [n for n, layer in layers.items() if layer["observed"]],
-            )
+            call = Call(args, kwargs)
+            names = [n for n, layer in layers.items() if layer["observed"]]
             lines += curvature_lines(key, guide, p.params, call, names)
             if num_weights and (tail := khat(key, guide, model, p.params, call, num_weights)):
                 lines.append(checked("k-hat", tail, f"{tail:.2f}"))

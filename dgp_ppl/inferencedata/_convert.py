@@ -240,9 +240,7 @@ def to_inferencedata(
             groups["sample_stats"] = builder.dataset(statistics, {})
             groups["constant_data"] = found["correction"]
             groups["observed_data"] = found["observed"]
-        few = min(
-            passes or 1, PASSES_AT_ONCE
-        )  # draws of y need one pass; so many share a compilation
+        few = min(passes or 1, PASSES_AT_ONCE)  # draws of y need one; so many share a compilation
         if num_prior_samples:
             key_prior, key_values = (random.fold_in(key_prior, i) for i in range(2))
             prior = draws_from_prior(key_values, model, params, call, sites, num_prior_samples)
