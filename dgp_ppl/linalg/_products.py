@@ -38,18 +38,16 @@ def deviation(var: Array) -> Array:
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, var, 1.0)), 0.0)
 
 
-_COSINE = np.polynomial.Chebyshev.interpolate(
-    lambda s: np.cos(2 * np.pi * np.sqrt(s)), deg=8, domain=[0, 0.25]
-).convert(kind=np.polynomial.Polynomial)
-
-
 def cosine(angle: Array) -> Array:
     """Return cos(angle): of float32 within 1e-7 (1 + |angle|), in a seventh of XLA's time."""
     if angle.dtype != jnp.float32:
         return jnp.cos(angle)
+    of_square = np.polynomial.Chebyshev.interpolate(
+        lambda s: np.cos(2 * np.pi * np.sqrt(s)), deg=8, domain=[0, 0.25]
+    ).convert(kind=np.polynomial.Polynomial)
     turns = angle / (2 * np.pi)
     square, value = jnp.square(turns - jnp.round(turns)), jnp.zeros_like(angle)
-    for coefficient in _COSINE.coef[::-1]:
+    for coefficient in of_square.coef[::-1].tolist():  # weak: float32 stays so
         value = value * square + coefficient
     return value
 

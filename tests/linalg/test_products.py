@@ -89,3 +89,5 @@ def test_cosine_and_its_derivative():
     slope = jax.vmap(jax.grad(_products.cosine))(jnp.asarray(angle))
     for error in (off, slope + np.sin(angle, dtype=np.float64)):
         assert (np.abs(error) < 1.2e-7 * (1 + np.abs(angle))).all()
+    with jax.enable_x64(True):
+        assert _products.cosine(jnp.asarray(angle)).dtype == np.float32
