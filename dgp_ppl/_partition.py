@@ -247,7 +247,7 @@ def on_device(value: Any) -> Any:
 def default_floats(a: Any) -> Array:
     """Return an array in JAX's default float dtype. NumPy's is converted without a program."""
     is_numpy = isinstance(a, np.ndarray)
-    return on_device(a.astype(jnp.result_type(float))) if is_numpy else jnp.asarray(a, float)
+    return jax.device_put(a.astype(jnp.result_type(float))) if is_numpy else jnp.asarray(a, float)
 
 
 def signature(tree: Any) -> Any:
