@@ -30,15 +30,12 @@ import numpy as np
 import optax
 from jax import random
 from numpyro.infer import TraceMeanField_ELBO
+from optimizers import CALM, HYPER, NATURAL
 
 import dgp_ppl as dgp
 from dgp_ppl.comparison import Fitted, Task, build, compare, register, versions, write_json
 from dgp_ppl.inference import default_optimizer, evaluate
 
-NATURAL = frozenset(["l2.v.loc", "l2.v.scale_tril"])
-HYPER = frozenset(
-    ["noise", *(f"l{l}.{p}" for l in (1, 2) for p in ("z", "variance", "lengthscale"))]
-)
 COMPILING: list[float] = []  # seconds of XLA's compiler
 SECONDS: dict[str, float] = {}  # of the last fit
 
@@ -135,8 +132,8 @@ def default(task: Task, natural: bool = True) -> Any:
     """Make the default optimiser; with `natural` False, the one of before."""
     if not natural:
         return default_optimizer(0.1, task.steps, HYPER)
-    calm = {"step_size": 0.5, "hyper_factor": 2.0, "hold": 0.5} if task.num_data <= 1000 else {}
-    return default_optimizer(0.1, task.steps, HYPER, natural=NATURAL, **calm)
+    options = CALM if task.num_data <= 1000 else {"natural": NATURAL}
+    return default_optimizer(0.1, task.steps, HYPER, **options)
 
 
 def with_other(task: Task, make: Callable[[Any], Any]) -> Any:
