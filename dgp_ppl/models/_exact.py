@@ -26,6 +26,7 @@ from dgp_ppl.likelihoods import observe
 from dgp_ppl.linalg import default_jitter
 from dgp_ppl.linalg._density import normal_log_density
 from dgp_ppl.linalg._products import as_float, matmul
+from dgp_ppl.linalg._triangular import cholesky, inverse_by_blocks
 from dgp_ppl.models._local import rough_kernel
 from dgp_ppl.models._stack import (
     HIDDEN_VARIANCE,
@@ -72,6 +73,18 @@ class RowsNormal(dist.MultivariateNormal):
         y = jnp.where(self.counts, value, 0.0)
         return normal_log_density(self.covariance_matrix, y) + others
 
+    def log_left_out(self, value: Array) -> Array:
+        """Return the log density of each row that counts given all others, [N] in nats; else 0.
+
+        Source: Sundararajan & Keerthi (2001), "Predictive approaches for choosing hyperparameters
+        in Gaussian processes", eq. 6.
+        """
+        inverse = inverse_by_blocks(cholesky(self.covariance_matrix))
+        precision = jnp.sum(jnp.square(inverse), axis=0)  # the diagonal of K⁻¹
+        solved = matmul(inverse.T, matmul(inverse, jnp.where(self.counts, value, 0.0)))
+        density = 0.5 * (jnp.log(precision / (2 * jnp.pi)) - jnp.square(solved) / precision)
+        return jnp.where(self.counts, density, 0.0)
+
 
 def exact(
     x: Inputs,
@@ -95,8 +108,9 @@ def exact(
 
     The sampler moves the hidden layers' inducing values and all hyperparameters. Where the data
     look like a GP, the hidden layers' variance falls, and the model becomes one. As f is integrated
-    out, y has one density for all rows, and draws of y in `to_inferencedata` are of new functions.
-    With `given`, densities of the given rows are of y given itself: they are too high for LOO.
+    out, log-likelihoods of `to_inferencedata` are of each row given all others, as LOO needs them,
+    and draws of y are of new functions. With `given`, densities of the given rows are of y given
+    itself: they are too high for LOO.
 
     >>> import jax.numpy as jnp
     >>> from numpyro import handlers

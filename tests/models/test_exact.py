@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from numpyro import handlers
 from numpyro.infer.util import log_density
+from scipy import stats
 
 import dgp_ppl as dgp
 from dgp_ppl import models
+from dgp_ppl.models._exact import RowsNormal
 
 KEY = jax.random.key(0)
 
@@ -91,6 +93,21 @@ def test_density_and_prediction_equal_dense_algebra(rough, same):
     np.testing.assert_allclose(joint - others, evidence, rtol=1e-8)
     np.testing.assert_allclose(p.mean, mean, atol=3e-6)
     np.testing.assert_allclose(p.var, var, rtol=1e-4)
+
+
+def test_rows_are_left_out_as_by_brute_force():
+    root = np.random.default_rng(2).normal(size=(6, 6))
+    K, y, counts = root @ root.T, root[0], np.arange(6) % 3 < 2
+    with jax.enable_x64(True):
+        found = RowsNormal(*map(jnp.asarray, (K, np.full(6, 0.1), counts))).log_left_out(
+            jnp.asarray(y)
+        )
+    density = lambda rows: stats.multivariate_normal(  # noqa: E731
+        cov=K[np.ix_(rows, rows)] + 0.1 * np.eye(len(rows))
+    ).logpdf(y[rows])
+    kept = np.flatnonzero(counts)
+    wanted = [density(kept) - density(kept[kept != i]) if counts[i] else 0 for i in range(6)]
+    np.testing.assert_allclose(found, wanted, atol=1e-8)
 
 
 def hidden_of(x):
