@@ -1,14 +1,15 @@
 """Sequential design by `Study` with its defaults: two minima, and a function to learn.
 
     python benchmarks/design.py [--seeds 10] [--cases branin,hartmann6,hill] [--botorch] \
-        [--jsonl benchmarks/results/design.jsonl]
+        [--surrogate gp] [--batch 1] [--jsonl benchmarks/results/design.jsonl]
 
 Branin has 15 runs that fill the space and 20 that are asked, Hartmann's function of six inputs 20
 and 40; the record has the regret. The hill has 15 and 25 by `integrated_variance`; the record has
 the error at 1,000 places, and that of an exact GP of 60 random runs. Seconds are of CPU: of all
-questions, and the median of those after the first fit. `--botorch` looks for the minima by
-BoTorch's exact GP and logarithm of the expected improvement, from the same first runs. A run goes
-on where its file ends. Keep it on one core (`taskset -c 0`, and OPENBLAS_NUM_THREADS=1).
+questions, and the median of those after the first fit. `--batch` runs are asked at once, and
+`--surrogate bayes` is a deep GP. `--botorch` looks for the minima by BoTorch's exact GP and
+logarithm of the expected improvement, from the same first runs. A run goes on where its file ends.
+Keep it on one core (`taskset -c 0`, and OPENBLAS_NUM_THREADS=1).
 """
 # pyright: reportMissingImports=false
 
@@ -56,20 +57,25 @@ CASES: dict[str, Any] = {  # function, inputs, first runs, all runs, lowest valu
 }
 
 
-def one(case: str, seed: int) -> dict[str, Any]:
+def one(case: str, seed: int, surrogate: str, batch: int) -> dict[str, Any]:
     """Make a study, and return what it found and what it cost."""
     function, dim, initial, budget, lowest = CASES[case]
     names = [f"x{i + 1}" for i in range(dim)]
     at = lambda x: float(function(np.array([[x[n] for n in names]]))[0])  # noqa: E731
     options: Any = {"criterion": "integrated_variance"} if lowest is None else {}
     bounds = dict.fromkeys(names, (0.0, 1.0))
-    study, seconds = Study(random.key(seed), bounds, initial=initial, **options), []
+    options |= {"surrogate": surrogate, "initial": initial}
+    study, seconds = Study(random.key(seed), bounds, **options), []
     while len(study) < budget:
         begun = time.process_time()
-        (x,) = study.ask()
+        asked = study.ask(batch)
         seconds.append(time.process_time() - begun)
-        study.tell(x, at(x))
-    found: dict[str, Any] = {"seconds": sum(seconds), "median": np.median(seconds[initial + 1 :])}
+        for x in asked:
+            study.tell(x, at(x))
+    found: dict[str, Any] = {
+        "seconds": sum(seconds),
+        "median": np.median(seconds[initial // batch + 1 :]),
+    }
     if lowest is not None:
         return found | {"regret": study.best.y - lowest}
     rng = np.random.default_rng(seed)
@@ -117,16 +123,20 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("--botorch", action="store_true")
+    parser.add_argument("--surrogate", default="gp")
+    parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--jsonl", type=Path, default=Path("benchmarks/results/design.jsonl"))
     args = parser.parse_args()
     lines = args.jsonl.read_text().splitlines() if args.jsonl.exists() else []
-    by, run = ("botorch", by_botorch) if args.botorch else ("dgp_ppl", one)
+    by = "botorch" if args.botorch else {"gp": "dgp_ppl"}.get(args.surrogate, args.surrogate)
     done = {(r["case"], r["seed"], r.get("by", "dgp_ppl")) for r in map(json.loads, lines)}
     for case in args.cases.split(","):
         for seed in range(args.seeds):
             if (case, seed, by) in done:
                 continue
-            record = {"case": case, "seed": seed, "by": by, **run(case, seed), **versions()}
+            asked = () if args.botorch else (args.surrogate, args.batch)
+            found = (by_botorch if args.botorch else one)(case, seed, *asked)
+            record = {"case": case, "seed": seed, "by": by, **found, **versions()}
             with args.jsonl.open("a") as file:
                 file.write(json.dumps(record) + "\n")
             print({n: record[n] for n in list(record)[:7]}, flush=True)
