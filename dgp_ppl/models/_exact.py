@@ -73,6 +73,10 @@ class RowsNormal(dist.MultivariateNormal):
         y = jnp.where(self.counts, value, 0.0)
         return normal_log_density(self.covariance_matrix, y) + others
 
+
+class LastRows(RowsNormal):
+    """The normal of y where nothing else depends on it: LOO can leave out a row."""
+
     def log_left_out(self, value: Array) -> Array:
         """Return the log density of each row that counts given all others, [N] in nats; else 0.
 
@@ -191,7 +195,7 @@ def exact(
     least = least * jnp.mean(evaluated(last, h), where=kept)
     scale = jnp.sqrt(jnp.square(scale) + least)
     if given is None:
-        numpyro.sample("y", RowsNormal(evaluated(last, h, h), jnp.square(scale), kept), obs=y)
+        numpyro.sample("y", LastRows(evaluated(last, h, h), jnp.square(scale), kept), obs=y)
         return
     values = as_float(as_array("exact", "given[1]", given[1]))
     values = jnp.where(kept, values, 0.0)

@@ -12,7 +12,7 @@ from scipy import stats
 
 import dgp_ppl as dgp
 from dgp_ppl import models
-from dgp_ppl.models._exact import RowsNormal
+from dgp_ppl.models._exact import LastRows
 
 KEY = jax.random.key(0)
 
@@ -99,7 +99,7 @@ def test_rows_are_left_out_as_by_brute_force():
     root = np.random.default_rng(2).normal(size=(6, 6))
     K, y, counts = root @ root.T, root[0], np.arange(6) % 3 < 2
     with jax.enable_x64(True):
-        found = RowsNormal(*map(jnp.asarray, (K, np.full(6, 0.1), counts))).log_left_out(
+        found = LastRows(*map(jnp.asarray, (K, np.full(6, 0.1), counts))).log_left_out(
             jnp.asarray(y)
         )
     density = lambda rows: stats.multivariate_normal(  # noqa: E731
