@@ -26,6 +26,8 @@ def fitted(mesh=None, guide=dgp.MeanField, key=1, rows=N, **options):
     x = rng.uniform(-2, 2, (rows, 2))
     y = np.sin(2 * x[:, 0]) + 0.1 * rng.standard_normal(rows)
     options = {"batch_size": BATCH, "steps": 12, "progress": False, "z": [x[:5], x[:5]]} | options
+    if options.pop("near", False):
+        options["local"] = dgp.NearRows(x, y, block=7)
     model = svgp if options["z"] is None else deep_gp
     options["z"] = x[:5] if model is svgp else options["z"]
     return dgp.fit(jax.random.key(key), model, guide(model), x, y, mesh=mesh, **options)
@@ -81,6 +83,7 @@ def on_devices():
         "importance weights": {"loss": dgp.ImportanceWeighted(2), "z": None},
         "a guide with arrays": {"guide": dgp.GlobalInducing, "steps": 4},
         "keep the best": {"keep_best": True, "z": None},
+        "near rows": {"near": True, "steps": 4},
     }
     for name, options in cases.items():
         if options.get("guide") is dgp.GlobalInducing:

@@ -76,7 +76,7 @@ def test_four_devices():
     found = said(start("devices", devices=4))
     assert found.pop("not finite")["step"] == 1
     sums = found.pop("exchanged")
-    assert len(found) == 7
+    assert len(found) == 8
     for case, values in found.items():
         assert values["difference"] < ROUNDING, case
     # Of a step they exchange sums over the minibatch: the gradients, some before the chain rule's
