@@ -14,7 +14,7 @@ from numpyro.distributions import constraints
 from dgp_ppl._checks import as_array, check_kind
 from dgp_ppl._typing import AnyArray, Inputs
 from dgp_ppl.core import minibatch
-from dgp_ppl.kernels import SquaredExponential
+from dgp_ppl.kernels import Linear, SquaredExponential
 from dgp_ppl.kernels._base import evaluated
 from dgp_ppl.kernels._scaled import start_value
 from dgp_ppl.likelihoods import observe
@@ -30,7 +30,7 @@ def multi_fidelity(
     *,
     sizes: tuple[int, ...],
     given: tuple[AnyArray, AnyArray] | None = None,
-    kernel: KernelMaker = SquaredExponential.learned,
+    kernel: KernelMaker | None = None,
     noise: float = 0.01,
 ) -> None:
     """Layers f_t(x, f_{t-1}(x)) of a simulator's fidelities, each with rows of its own.
@@ -50,7 +50,7 @@ def multi_fidelity(
     >>> with handlers.seed(rng_seed=0), handlers.trace() as sites:
     ...     models.multi_fidelity(jnp.arange(5.0)[:, None], sizes=(3, 2))
     >>> [name for name, site in sites.items() if site["type"] == "sample"][-3:]
-    ['l2.lengthscale', 'noise2', 'y2']
+    ['l2.linear.lengthscale', 'noise2', 'y2']
 
     Args:
         x: inputs of all runs, [N, D], the cheapest fidelity first.
@@ -59,7 +59,8 @@ def multi_fidelity(
         given: the runs and their results, [N, D] and [N], to predict at x, [N*, D].
         kernel: makes the kernel of a fidelity from its name, ``l1``, ``l2``, and number of inputs,
             which is D for the first, and D + 1 for others, whose last input is the value of the
-            fidelity before.
+            fidelity before. None for `SquaredExponential`, for others with a `Linear` one beside
+            it, ``lT.linear``: few costly runs are often the cheap ones but for scale and trend.
         noise: standard deviation of the noise of each fidelity, in the units of y, where it starts.
             There is always a variance of 1e-8 of the kernel's beside it.
 
@@ -95,7 +96,7 @@ def multi_fidelity(
     for t, end in enumerate(np.cumsum(sizes), start=1):
         n = sizes[t - 1]
         with Priors():
-            k = kernel(f"l{t}", h.shape[1])
+            k = (kernel or _kernel)(f"l{t}", h.shape[1])
             scale: Any = numpyro.param(f"noise{t}", noise, constraint=constraints.positive)
         least = LEAST_NOISE * jnp.mean(evaluated(k, h[:n]))
         var = jnp.square(scale) + least
@@ -126,3 +127,8 @@ def multi_fidelity(
             h = jnp.concatenate([x, layer.sample(h)], axis=1)
         likelihood = partial(gaussian, noise=jnp.sqrt(var), out=1)
         numpyro.sample("y", observe(functions[-1](h), likelihood), obs=y)
+
+
+def _kernel(name: str, dim: int) -> Any:
+    smooth = SquaredExponential.learned(name, dim)
+    return smooth if name == "l1" else smooth + Linear.learned(f"{name}.linear", dim)

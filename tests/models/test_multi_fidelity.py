@@ -11,11 +11,11 @@ from numpyro.infer import NUTS, init_to_median
 from scipy import stats
 
 import dgp_ppl as dgp
-from dgp_ppl import models
+from dgp_ppl import kernels, models
 
 KEY = jax.random.key(0)
 SIZES = (9, 4)
-MODEL = partial(models.multi_fidelity, sizes=SIZES)
+MODEL = partial(models.multi_fidelity, sizes=SIZES, kernel=kernels.SquaredExponential.learned)
 
 
 def low(x):
