@@ -43,14 +43,14 @@ def friedman(u: np.ndarray) -> np.ndarray:
     return product + 20 * (u[:, 2] - 0.5) ** 2 + 10 * u[:, 3] + 5 * u[:, 4]
 
 
-def borehole(u: np.ndarray) -> np.ndarray:
-    """Return the flow of water; the radii are uniform, too."""
+def borehole(u: np.ndarray, flow: float = 2 * pi, rest: float = 1.0) -> np.ndarray:
+    """Return the flow of water; the radii are uniform, too. The cheap one has 5 and 1.5."""
     low = np.array([0.05, 100, 63070, 990, 63.1, 700, 1120, 9855])
     high = np.array([0.15, 50000, 115600, 1110, 116, 820, 1680, 12045])
     r_w, r, t_u, h_u, t_l, h_l, length, k_w = (low + (high - low) * u).T
     ratio = np.log(r / r_w)
     leak = 2 * length * t_u / (ratio * r_w**2 * k_w)
-    return 2 * pi * t_u * (h_u - h_l) / (ratio * (1 + leak + t_u / t_l))
+    return flow * t_u * (h_u - h_l) / (ratio * (rest + leak + t_u / t_l))
 
 
 def ishigami(u: np.ndarray) -> np.ndarray:
