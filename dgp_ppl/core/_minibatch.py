@@ -30,6 +30,7 @@ class _RowContext(NamedTuple):
     mesh: Mesh | None = None  # the devices that the rows are divided among
     num_real: Any = None  # number of rows that are not padding; None without padding
     real: Array | None = None  # of the minibatch at hand, [B]; None if all rows are real
+    has_runs: bool = False  # whether the rows at hand are runs of `NearRows`, or all of them
     calls: list[tuple[Any, int | None]] | None = None  # arrays and batch_size of each call so far
 
 
@@ -195,6 +196,11 @@ def real_rows() -> Array | None:
     return _context.get().real
 
 
+def has_runs() -> bool:
+    """Return whether the rows at hand are of a `minibatch` with ``near``."""
+    return _context.get().has_runs
+
+
 def _by_rows(array: Array, mesh: Mesh) -> Array:
     return lax.with_sharding_constraint(array, NamedSharding(mesh, PartitionSpec(mesh.axis_names)))
 
@@ -319,6 +325,7 @@ def minibatch(
 
         taken = tuple(map(taken_from, arrays))
         with contextlib.ExitStack() as within:
+            within.enter_context(_with_context(has_runs=near is not None))
             if num_real is not None:
                 if isinstance(handler, stratified) and rows is handler.drawn:
                     share = jnp.asarray(handler.drawn_from(size, len(rows)), float) / size

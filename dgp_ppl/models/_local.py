@@ -16,6 +16,7 @@ from numpyro.distributions import constraints
 from dgp_ppl._checks import check_kind
 from dgp_ppl._typing import AnyArray, Inputs
 from dgp_ppl.core import Marginals, NearRows, RandomFunction
+from dgp_ppl.core._minibatch import has_runs
 from dgp_ppl.kernels import Matern12, Sum
 from dgp_ppl.likelihoods import observe
 from dgp_ppl.likelihoods._student_t import WithTails, tails
@@ -55,7 +56,8 @@ class LocalProcess:
                 means of the layers.
 
         Raises:
-            ValueError: under `function_draws`, which wants a draw of g at all rows.
+            ValueError: under `function_draws`, which wants a draw of g at all rows; with y outside
+                of a `minibatch` with ``near``.
         """
         hidden = hidden or (lambda x, draw: x)
         h = hidden(x, RandomFunction.sample)
@@ -67,6 +69,11 @@ class LocalProcess:
                 )
             given = self._given_rows(f, f(h), h, x, noise, hidden)
             return observe(given, lambda f: WithTails(self.df, f, noise))
+        if not has_runs():
+            raise ValueError(
+                "local: observe is outside of a minibatch of near rows, wanted it within "
+                "dgp.minibatch(x, y, batch_size=batch_size, near=near)"
+            )
         # All rows come as they were given, a minibatch in blocks.
         is_whole = len(x) == len(self.near.order)
         order = jnp.asarray(self.near.order) if is_whole else jnp.arange(len(x))

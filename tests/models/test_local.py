@@ -265,6 +265,8 @@ def test_errors_name_what_is_wrong():
     arguments, loss = (KEY, model, dgp.MeanField(model), params, X, Y), dgp.ImportanceWeighted(2)
     with pytest.raises(TypeError, match="wanted over='global'"):
         dgp.evaluate(*arguments, near=NEAR, loss=loss)
+    with pytest.raises(ValueError, match="observe is outside of a minibatch of near rows"):
+        handlers.seed(lambda: dgp.local("g", NEAR).observe(dgp.gp("f", F, X), X, Y, NOISE), KEY)()
     with pytest.raises(TypeError, match="kernel makes a NoneType"):
         dgp.local("g", NEAR, lambda name, dim: None)
     with pytest.raises(ValueError, match=r"local is given, with out=2 .* leave out the others"):
