@@ -12,7 +12,6 @@ from scipy import stats
 
 import dgp_ppl as dgp
 from dgp_ppl import models
-from dgp_ppl.models._exact import LastRows
 
 KEY = jax.random.key(0)
 
@@ -95,19 +94,22 @@ def test_density_and_prediction_equal_dense_algebra(rough, same):
     np.testing.assert_allclose(p.var, var, rtol=1e-4)
 
 
-def test_rows_are_left_out_as_by_brute_force():
-    root = np.random.default_rng(2).normal(size=(6, 6))
-    K, y, counts = root @ root.T, root[0], np.arange(6) % 3 < 2
+def test_log_likelihoods_leave_each_row_out():
+    """Of rows that count; others have none."""
+    (x, y), counts = rows(), np.arange(12) < 10
+    draws = {n: a for n, a in draws_of_one().items() if n == "noise"}
+    draws |= {f"l1.{n}": draws_of_one()[f"l2.{n}"] for n in ("variance", "lengthscale")}
+    draws = {n: np.stack([a, a]) for n, a in draws.items()}
+    options = {"posterior_samples": draws, "depth": 1, "counts": counts}
     with jax.enable_x64(True):
-        found = LastRows(*map(jnp.asarray, (K, np.full(6, 0.1), counts))).log_left_out(
-            jnp.asarray(y)
-        )
-    density = lambda rows: stats.multivariate_normal(  # noqa: E731
-        cov=K[np.ix_(rows, rows)] + 0.1 * np.eye(len(rows))
-    ).logpdf(y[rows])
-    kept = np.flatnonzero(counts)
-    wanted = [density(kept) - density(kept[kept != i]) if counts[i] else 0 for i in range(6)]
-    np.testing.assert_allclose(found, wanted, atol=1e-8)
+        tree = dgp.to_inferencedata(KEY, models.exact, None, {}, x, y, **options)
+    x, y = x[counts], y[counts]
+    K = kernel(x, x, draws["l1.lengthscale"][0], 1.7) + (0.05**2 + 1.7e-8) * np.eye(10)
+    density = lambda i: stats.multivariate_normal(cov=K[np.ix_(i, i)]).logpdf(y[i])  # noqa: E731
+    every = np.arange(10)
+    wanted = [density(every) - density(np.delete(every, i)) for i in every]
+    found = tree["log_likelihood"]["y"].values[0, 0]
+    np.testing.assert_allclose(found, [*wanted, 0, 0], rtol=1e-6)
 
 
 def hidden_of(x):
