@@ -34,7 +34,6 @@ from scipy.stats import qmc
 
 from dgp_ppl import Chains, Standardizer, models, predict, run_mcmc
 from dgp_ppl.comparison import versions
-from dgp_ppl.linalg._threads import one_blas_thread
 
 SWEEPS, DRAWS, WARMUP, CHAINS = 20_000, 1000, 250, 2
 Values = dict[str, jax.Array]
@@ -156,7 +155,7 @@ def main() -> None:
     for method, case, design in runs:
         if (method, case, design) in done:
             continue
-        with jax.enable_x64(True), one_blas_thread():
+        with jax.enable_x64(True):
             row = one(method, case, design)
         print(json.dumps(row), flush=True)
         with args.jsonl.open("a") as file:
