@@ -83,7 +83,8 @@ class LastRows(RowsNormal):
         Source: Sundararajan & Keerthi (2001), "Predictive approaches for choosing hyperparameters
         in Gaussian processes", eq. 6.
         """
-        inverse = inverse_by_blocks(cholesky(self.covariance_matrix))
+        K: Any = self.covariance_matrix
+        inverse = inverse_by_blocks(cholesky(K))
         precision = jnp.sum(jnp.square(inverse), axis=0)  # the diagonal of K⁻¹
         solved = matmul(inverse.T, matmul(inverse, jnp.where(self.counts, value, 0.0)))
         density = 0.5 * (jnp.log(precision / (2 * jnp.pi)) - jnp.square(solved) / precision)
