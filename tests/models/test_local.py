@@ -121,6 +121,16 @@ def test_the_bound_takes_the_joint_covariance_of_f():
 
 
 @x64
+def test_without_variance_g_changes_nothing(monkeypatch):
+    monkeypatch.setitem(globals(), "G", kernels.Matern32(0.0, 0.7))
+    root = 0.3 * np.eye(ROWS)
+    found = terms(NEAR, {"f.v.loc": V, "f.v.scale_tril": jnp.asarray(root)[None]})
+    spread = np.diag(A.T @ root @ root.T @ A + REST)
+    wanted = stats.norm(MEAN, NOISE).logpdf(Y) - 0.5 * spread / NOISE**2
+    np.testing.assert_allclose(found, wanted, atol=1e-8)
+
+
+@x64
 def test_blocks_are_independent_and_terms_have_the_order_of_the_rows():
     near = dgp.NearRows(X, Y, block=8)  # the last block has four rows
     found = terms(near)
