@@ -261,8 +261,9 @@ def minibatch(
         batch_size: number of rows B of a minibatch. None, or any number from N up, takes all rows
             in order.
         name: name of the plate.
-        near: these rows, sorted: a minibatch then has blocks of near rows; see `local`. Unused if
-            the second array, y, is None.
+        near: these rows, sorted: a minibatch then has blocks of near rows, as many whole ones as
+            `batch_size` has room for, but at least one; see `local`. Unused if the second array,
+            y, is None.
 
     Yields:
         The rows, a tuple with one entry per array, or the rows themselves for a single array.
