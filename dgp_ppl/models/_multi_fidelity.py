@@ -96,7 +96,9 @@ def multi_fidelity(
     for t, end in enumerate(np.cumsum(sizes), start=1):
         n = sizes[t - 1]
         with Priors():
-            k = (kernel or _kernel)(f"l{t}", h.shape[1])
+            k = (kernel or SquaredExponential.learned)(f"l{t}", h.shape[1])
+            if kernel is None and t > 1:
+                k = k + Linear.learned(f"l{t}.linear", h.shape[1])
             scale: Any = numpyro.param(f"noise{t}", noise, constraint=constraints.positive)
         least = LEAST_NOISE * jnp.mean(evaluated(k, h[:n]))
         var = jnp.square(scale) + least
@@ -127,8 +129,3 @@ def multi_fidelity(
             h = jnp.concatenate([x, layer.sample(h)], axis=1)
         likelihood = partial(gaussian, noise=jnp.sqrt(var), out=1)
         numpyro.sample("y", observe(functions[-1](h), likelihood), obs=y)
-
-
-def _kernel(name: str, dim: int) -> Any:
-    smooth = SquaredExponential.learned(name, dim)
-    return smooth if name == "l1" else smooth + Linear.learned(f"{name}.linear", dim)
