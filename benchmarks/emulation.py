@@ -174,14 +174,20 @@ def gaussian(mean: np.ndarray, sd: np.ndarray, y_test: np.ndarray) -> Any:
     return mean, crps, (mean - half, mean + half)
 
 
-def run(method: str, case: str, design: int) -> dict[str, Any]:
+def rows(case: str, design: int) -> tuple[np.ndarray, ...]:
+    """Return standardised runs, inputs and values, and other places and the function there."""
     function, dim, num = CASES[case]
     u = qmc.LatinHypercube(dim, rng=design).random(num)
     u_test = np.random.default_rng(1000 + design).uniform(size=(TEST, dim))
     y, y_test = function(u), function(u_test)
     scale = Standardizer.fit(u, y)
-    x, x_test = np.asarray(scale.inputs(u)), np.asarray(scale.inputs(u_test))
-    y, y_test = np.asarray(scale.outputs(y)), np.asarray(scale.outputs(y_test))
+    arrays = scale.inputs(u), scale.outputs(y), scale.inputs(u_test), scale.outputs(y_test)
+    x, y, x_test, y_test = map(np.asarray, arrays)
+    return x, y, x_test, y_test
+
+
+def run(method: str, case: str, design: int) -> dict[str, Any]:
+    x, y, x_test, y_test = rows(case, design)
     begun = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -197,7 +203,7 @@ def run(method: str, case: str, design: int) -> dict[str, Any]:
     mean, crps, (low, high) = (np.asarray(a) for a in found)
     sd = float(y_test.std())
     return {
-        "method": method, "case": case, "design": design, "rows": num,
+        "method": method, "case": case, "design": design, "rows": len(x),
         "rmse": float(metrics.rmse(y_test, mean)) / sd, "crps": float(crps.mean()) / sd,
         "coverage": float(((low < y_test) & (y_test < high)).mean()),
         "cpu": time.process_time() - begun,

@@ -25,15 +25,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from emulation import CASES
+from emulation import rows
 from jax import lax, random
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from numpyro.infer import NUTS, init_to_median
 from numpyro.infer.util import log_density
-from scipy.stats import qmc
 
-from dgp_ppl import Chains, Standardizer, models, predict, run_mcmc
+from dgp_ppl import Chains, models, predict, run_mcmc
 from dgp_ppl.comparison import versions
+from dgp_ppl.kernels import SquaredExponential
 
 SWEEPS, DRAWS, WARMUP, CHAINS = 20_000, 1000, 250, 2
 Values = dict[str, jax.Array]
@@ -87,7 +87,6 @@ def by_gibbs(key: Any, log_p: Callable[[Values], jax.Array], start: Values, swee
 
 def diagnostics(values: Values, log_p: Any, x: Any) -> dict[str, float]:
     """Return effective draws and R-hat of draws, [C, S, ...] each."""
-    from dgp_ppl.kernels import SquaredExponential
 
     def hidden(values: Values) -> jax.Array:
         k = SquaredExponential(values["l1.variance"], values["l1.lengthscale"])
@@ -105,11 +104,8 @@ def diagnostics(values: Values, log_p: Any, x: Any) -> dict[str, float]:
 
 
 def one(method: str, case: str, design: int) -> dict[str, Any]:
-    function, dim, num = CASES[case]
-    u = qmc.LatinHypercube(dim, rng=design).random(num)
-    u_test = np.random.default_rng(1000 + design).uniform(size=(1000, dim))
-    scale = Standardizer.fit(u, function(u))
-    x, y = jnp.asarray(scale.inputs(u), float), jnp.asarray(scale.outputs(function(u)), float)
+    *runs, x_test, y_test = rows(case, design)
+    x, y = (jnp.asarray(a, float) for a in runs)
     key, log_p = random.key(design), partial(log_joint, x, y)
     if method == "nuts":
         sampler = NUTS(models.exact, max_tree_depth=6, init_strategy=init_to_median)
@@ -119,8 +115,8 @@ def one(method: str, case: str, design: int) -> dict[str, Any]:
         ).samples  # fmt: skip
         draw(random.fold_in(key, 1))  # compiles
     else:
-        sites = {"l1.v": jnp.zeros((num, dim)), "noise": jnp.asarray(0.01)}
-        sites |= {f"l{i}.lengthscale": jnp.ones(dim) for i in (1, 2)}
+        sites = {"l1.v": jnp.zeros(x.shape), "noise": jnp.asarray(0.01)}
+        sites |= {f"l{i}.lengthscale": jnp.ones(x.shape[1]) for i in (1, 2)}
         sites |= {f"l{i}.variance": jnp.asarray(v) for i, v in ((1, 0.1), (2, 1.0))}
         program = jax.jit(lambda key: by_gibbs(key, log_p, sites, SWEEPS)[0]).lower(key).compile()
 
@@ -135,10 +131,9 @@ def one(method: str, case: str, design: int) -> dict[str, Any]:
     energy = np.asarray(lax.map(log_p, flat)).reshape(CHAINS, -1)
     found = diagnostics(values, energy, x)
     some = {n: np.asarray(a)[:, :: a.shape[1] // 250] for n, a in values.items()}
-    options = {"posterior_samples": Chains(some), "standardizer": scale, "num_samples": 500}
-    p = predict(key, models.exact, None, {}, u_test, given=(x, y), **options)
-    truth = function(u_test)
-    found["crps"] = float(np.mean(p.crps(truth)) / truth.std())
+    options = {"posterior_samples": Chains(some), "num_samples": 500}
+    p = predict(key, models.exact, None, {}, x_test, given=(x, y), **options)
+    found["crps"] = float(np.mean(p.crps(y_test)) / y_test.std())
     rates = {"per_second": found["ess"] / seconds, "median_per_second": found["median"] / seconds}
     return {"method": method, "case": case, "design": design, **found, "cpu": seconds, **rates}
 
