@@ -222,7 +222,9 @@ def _hours(table: str, data: str, label: str, found: Records) -> float:
 def _size(label: str) -> int:
     """Return the number of kernels of a row, if hidden layers have eight outputs."""
     depth = re.search(r"L(\d)", label)
-    return 1 if label.startswith("svgp") else 1 + 8 * (int(depth[1]) - 1 if depth else 1)
+    if label.startswith("svgp"):
+        return 25 if "M = 500" in label else 1  # times the square of M / 100
+    return 1 + 8 * (int(depth[1]) - 1 if depth else 1)
 
 
 def _row(row_cells: list[str]) -> str:
