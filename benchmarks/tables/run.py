@@ -27,10 +27,12 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from papers import cells
 from plan import FITS, Fit, cell_fits
 
 from dgp_ppl.comparison import local_workers
+from dgp_ppl.datasets import Dataset
 
 RECORDS = Path(__file__).with_name("records.jsonl")
 
@@ -46,6 +48,19 @@ def done() -> set[str]:
     return {json.loads(line)["name"] for line in text.splitlines()}
 
 
+def opened(name: str) -> str | Dataset:
+    """Return what `compare` takes: a name, or a data set whose file `datasets.load` cannot read."""
+    if name not in ("cep_molecules", "year_reduced"):
+        return name
+    with np.load(Path(os.environ["DGP_PPL_DATA"], f"{name}.npz")) as file:
+        if name == "year_reduced":
+            x, y = file["X_uci"], file["y_uci"]
+        else:  # bits of a fingerprint
+            x, y = np.unpackbits(file["X_packed"], axis=1), file["y"]
+    columns = tuple(f"x{i}" for i in range(x.shape[1]))
+    return Dataset(name, x.astype(float), y, "regression", None, columns, "y", f"{name}.npz")
+
+
 def measure(fit: Fit) -> dict[str, Any]:
     """Fit and measure; returns the record."""
     import jax
@@ -55,7 +70,12 @@ def measure(fit: Fit) -> dict[str, Any]:
 
     method, options = fit.today() or (fit.method, fit.options)
     found = dgp_ppl.compare(
-        fit.data, [method], splits=[fit.split], split_key=fit.split_key, progress=False, **options
+        opened(fit.data),
+        [method],
+        splits=[fit.split],
+        split_key=fit.split_key,
+        progress=False,
+        **options,
     )
     versions = dgp_ppl.comparison.versions()
     return {
