@@ -62,8 +62,8 @@ WHY = {
 PAGE = """# Tables
 
 All {cells} numbers of four papers on deep GPs. Of these, {done} have ours beside them:
-**{ahead} ahead, {level} level** within two standard errors, **{behind} behind**, {other} of other data.
-Ours come from {fits} fits of {dates}.
+**{ahead} ahead, {level} level** within two standard errors, **{behind} behind**, {other} of other
+data. Ours come from {fits} fits of {dates}.
 
 A cell is `theirs/ours`, with + ahead, = level, and bold with - behind; ~ has no verdict, as ours is
 of other data: flights from New York in 2013, 17,981 trips, 1,176 songs. Log densities of held-out
