@@ -8,9 +8,10 @@ and log density in the units of the data, of all held-out rows and of those that
 rows, the share of held-out targets in 90 % intervals, and CPU seconds of the fit; with near rows
 also those after `tune_local`, ``tuned``. One layer is also fitted with g over all rows, ``near`` is
 ``"exact"``, to sets of at most 1,000. With ``--near stages`` the deep GP is fitted without g, and
-then g to what it leaves; with ``diagonal`` the fit drops the covariance of f between rows, and with
-``certain`` its variance too; with ``prior`` the noise is LogNormal(log 0.3, 1) a priori. A run goes
-on where its file ends. Keep it on one core (`taskset -c 0`).
+then g to what it leaves; with ``three`` a third of the steps are without g, which `tune_local` then
+starts; with ``diagonal`` the fit drops the covariance of f between rows, and with ``certain`` its
+variance too; with ``prior`` the noise is LogNormal(log 0.3, 1) a priori. A run goes on where its
+file ends. Keep it on one core (`taskset -c 0`).
 """
 
 import argparse
@@ -84,12 +85,18 @@ def scores(x: Any, y: Any, new: Any, y_new: Any, steps: int, depth: int, near: A
         fit, predict, last = cast(dgp.FitResult, gp.result_), lambda _: gp.prediction(new), 1
     else:
         options: Any = {"batch_size": 1000, "progress": False}
-        if near == "stages":
+        if near in ("stages", "three"):
+            first_steps = steps if near == "stages" else steps // 3
             start = dgp.fit(
-                keys[1], models.deep_gp, guide, x, y, steps=steps, **options, **kwargs
+                keys[1], models.deep_gp, guide, x, y, steps=first_steps, **options, **kwargs
             ).params
-            steps = 1
+            steps = max(steps - first_steps, 1)
         kwargs |= local
+        if near == "three":
+            start = dgp.fit(
+                keys[1], model, guide, x, y, steps=1, start=start, **options, **kwargs
+            ).params
+            start = dgp.tune_local(keys[1], model, guide, start, kwargs["local"], **kwargs)
         fit = dgp.fit(
             keys[1], model, dgp.MeanField(model), x, y, steps=steps, start=start, **options,
             **kwargs,
@@ -132,7 +139,9 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=1)
     parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--depth", type=int, default=2)
-    parser.add_argument("--near", choices=["stages", *TRAINED], help="only this, beside the rest")
+    parser.add_argument(
+        "--near", choices=["stages", "three", *TRAINED], help="only this, beside the rest"
+    )
     parser.add_argument("--jsonl", type=Path, default=Path("benchmarks/results/near-rows.jsonl"))
     args = parser.parse_args()
     kept = args.jsonl.read_text().splitlines() if args.jsonl.exists() else []
