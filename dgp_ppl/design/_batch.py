@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -17,8 +18,8 @@ from dgp_ppl.design._criteria import CRITERIA, variance_reduction
 def greedy(
     criterion: str,
     num: int,
-    draws: np.ndarray,
-    mean: np.ndarray,
+    draws: Sequence[np.ndarray],
+    mean: Sequence[np.ndarray],
     given: int,
     about: dict[str, Any],
     weights: np.ndarray,
@@ -32,32 +33,34 @@ def greedy(
     Args:
         criterion: a name of `CRITERIA` or `OF_DRAWS`.
         num: number of inputs.
-        draws: joint draws of f, which is to be low, [K, N].
-        mean: mean of f, [N].
+        draws: joint draws of f, which is to be low, [K, N], of each output.
+        mean: mean of f, [N], of each output.
         given: number of runs under way: the first inputs.
         about: what the criterion knows.
         weights: logarithms to add to the scores, [N]; minus infinity where nothing is chosen.
 
     Source: Ginsbourger, Le Riche & Carraro (2010), with draws for the liar's values.
     """
-    draws, rest, left = np.array(draws), draws - mean, weights.copy()
-    best, chosen = np.full(len(draws), about["best"]), []
+    values, left = np.array(draws), weights.copy()
+    rest = values - np.array(mean)[:, None]
+    best, chosen = np.full(values.shape[1], about["best"]), []
 
     def condition(place: int) -> None:
-        off = rest[:, place].copy()
-        if (size := off @ off) > 0:
-            rest[...] -= np.outer(off, off @ rest / size)
-        np.minimum(best, draws[:, place], out=best)
+        for f in rest:
+            off = f[:, place].copy()
+            if (size := off @ off) > 0:
+                f[...] -= np.outer(off, off @ f / size)
+        np.minimum(best, values[0, :, place], out=best)
 
     for place in range(given):
         condition(place)
     for i in range(num):
         if criterion == "thompson":
-            scores = -draws[i % len(draws)]
+            scores = -values[0, i % len(best)]
         elif criterion == "integrated_variance":
             scores = _log_reduction(rest, rest * np.isfinite(weights))
         else:
-            scores = _mean_score(criterion, draws - rest, rest, about | {"best": best})
+            scores = _mean_score(criterion, values - rest, rest, about | {"best": best})
         place = int(np.argmax(np.asarray(scores) + left))
         chosen.append(place)
         left[place] = -np.inf
@@ -67,15 +70,19 @@ def greedy(
 
 @jax.jit
 def _log_reduction(draws: Array, reference: Array) -> Array:
-    return jnp.log(variance_reduction(draws, reference))
+    return logsumexp(jnp.log(jax.vmap(variance_reduction)(draws, reference)), axis=0)
 
 
 @partial(jax.jit, static_argnums=0)
 def _mean_score(criterion: str, means: Array, rest: Array, about: dict[str, Array]) -> Array:
-    """Return the logarithm of the mean criterion over fantasies, [N]."""
-    var = jnp.square(rest).mean(axis=0)
+    """Return the logarithm of the sum over outputs of the mean criterion over fantasies, [N]."""
 
-    def one(mean: Array, best: Array) -> Array:
-        return CRITERIA[criterion](mean[None], var[None], about | {"best": best})
+    def of_output(means: Array, rest: Array, nearest: Array) -> Array:
+        var, known = jnp.square(rest).mean(axis=0), about | {"nearest": nearest}
 
-    return logsumexp(jax.vmap(one)(means, about["best"]), axis=0) - jnp.log(len(means))
+        def one(mean: Array, best: Array) -> Array:
+            return CRITERIA[criterion](mean[None], var[None], known | {"best": best})
+
+        return logsumexp(jax.vmap(one)(means, about["best"]), axis=0) - jnp.log(len(means))
+
+    return logsumexp(jax.vmap(of_output)(means, rest, about["nearest"]), axis=0)

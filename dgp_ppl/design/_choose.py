@@ -32,7 +32,8 @@ class Question:
     sign: float  # -1 to maximise, else 1
     level: float | None  # of a contour
     key: PRNGKey
-    emulators: Sequence[Emulator]  # fits of y and of each constraint
+    outputs: Sequence[Emulator]  # fits of each y
+    constraints: Sequence[Emulator]  # and of each constraint
     runs: Sequence[tuple[Row, Sequence[float]]]  # that did not fail
     best: tuple[Row, Sequence[float]] | None  # of the feasible ones
     given: Sequence[Row]  # inputs that the fits do not have: under way, failed, or new
@@ -47,11 +48,12 @@ class Question:
         rows, about = self._pool(int(random.bits(key_pool))), self._about()
         of_draws, new = self.criterion in OF_DRAWS, self._new(rows)
         scores = weights = np.zeros(len(rows))
-        if not of_draws or len(self.emulators) > 1:
+        if not of_draws or self.constraints:
             codes = self.space.encode(rows)
             scores, weights, better, start = search(
-                self.criterion, self.emulators, key_search, codes, self.space.free, new, about
-            )
+                self.criterion, self.outputs, self.constraints, key_search, codes, self.space.free,
+                new, about,
+            )  # fmt: skip
             rows = [*rows, *self.space.decode(better, [rows[i] for i in start])]
             new = self._new(rows)
         size = _JOINT[of_draws] - _GIVEN
@@ -73,14 +75,13 @@ class Question:
         padding = [rows[0]] * (_GIVEN - len(given))
         chosen = [*given, *padding, *(rows[i] for i in places)]
         codes = self.space.encode(chosen)
-        draws, mean = joint_draws(self.emulators[0], _DRAWS, key_draws, codes)
+        found = [joint_draws(e, _DRAWS, key_draws, codes) for e in self.outputs]
+        draws, mean = ([self.sign * a for a in some] for some in zip(*found, strict=True))
         distance = np.square(codes[:, None] - about["runs"]).sum(axis=-1)
-        about |= {"nearest": about["values"][distance.argmin(axis=1)]}
+        about |= {"nearest": about["values"][:, distance.argmin(axis=1)]}
         weights = np.concatenate([np.full(_GIVEN, -np.inf), weights[places]])
-        found = greedy(
-            self.criterion, num, self.sign * draws, self.sign * mean, len(given), about, weights
-        )
-        return [chosen[i] for i in found]
+        places = greedy(self.criterion, num, draws, mean, len(given), about, weights)
+        return [chosen[i] for i in places]
 
     def _pool(self, seed: int) -> list[Row]:
         near = self.best is not None and self.criterion in ("log_ei", "thompson")
@@ -100,15 +101,17 @@ class Question:
 
     def _about(self) -> dict[str, Any]:
         """Return what criteria know, in standard units; what is sought is low."""
-        first, *others = self.emulators
-        standard = lambda y: self.sign * first.standard(np.asarray(y, float))  # noqa: E731
+        standard = lambda e, y: self.sign * e.standard(np.asarray(y, float))  # noqa: E731
+        first, values = self.outputs[0], np.array([y for _, y in self.runs]).T
         rest = -len(self.runs) % _PADDING
         codes = self.space.encode([row for row, _ in self.runs])
         return {
             "sign": np.float64(self.sign),
-            "best": np.float64(np.inf if self.best is None else standard(self.best[1][0])),
-            "level": np.float64(np.nan if self.level is None else standard(self.level)),
-            "limits": np.array([e.standard(0.0) for e in others]),
+            "best": np.float64(np.inf if self.best is None else standard(first, self.best[1][0])),
+            "level": np.float64(np.nan if self.level is None else standard(first, self.level)),
+            "limits": np.array([e.standard(0.0) for e in self.constraints]),
             "runs": np.pad(codes, [(0, rest), (0, 0)], constant_values=_FAR),
-            "values": np.pad(standard([y[0] for _, y in self.runs]), (0, rest)),
+            "values": np.array(
+                [np.pad(standard(*of), (0, rest)) for of in zip(self.outputs, values, strict=False)]
+            ),
         }

@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, wait
 from numbers import Real
-from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-import jax.numpy as jnp
 import numpy as np
 from jax import random
 
 from dgp_ppl._checks import as_array, check_choice, check_count, check_flags, check_key, check_kind
 from dgp_ppl._errors import DataError, one_line
-from dgp_ppl._files import DAMAGE, check_path, finite, replacing
+from dgp_ppl._files import DAMAGE, check_path
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.comparison import METHODS, Fitted, Task
 from dgp_ppl.design._choose import Question
 from dgp_ppl.design._criteria import CRITERIA, OF_DRAWS
+from dgp_ppl.design._record import Record
 from dgp_ppl.design._space import Row, Space
 from dgp_ppl.design._surrogate import Emulator
 from dgp_ppl.prediction import Prediction
 
 _EACH, _GROWTH = 100, 1.05  # refit at each row up to so many, then when they have grown so much
-_FORMAT = 1
-_OPTIONS = ("criterion", "maximise", "initial", "level", "constraints")
+_OPTIONS = ("criterion", "maximise", "initial", "level", "outputs", "constraints")
+_OF_SEVERAL = ("variance", "integrated_variance", "vigf")  # outputs
 
 Method = Callable[[Task], Fitted]
 
@@ -82,8 +80,11 @@ class Study:
         maximise: whether the best run has the largest y.
         initial: number of runs of the first design; by default five for each input, and five.
         level: level of ``"contour"``, in the units of y.
-        constraints: number K of constraints. The results of a run are then [y, c_1, ..., c_K],
-            and the run is feasible if no c is above 0. Each c has a surrogate of its own.
+        outputs: number P of outputs to learn, each by a surrogate of its own. The results of a run
+            are then [y_1, ..., y_P], and a criterion that learns all of f is summed over outputs,
+            each in units of its standard deviation. The best run has the best y_1.
+        constraints: number K of constraints, which follow: [y, c_1, ..., c_K]. A run is feasible if
+            no c is above 0. Each c has a surrogate of its own.
 
     Raises:
         DataError: if bounds are of none of these kinds.
@@ -103,11 +104,13 @@ class Study:
         maximise: bool = False,
         initial: int | None = None,
         level: float | None = None,
+        outputs: int = 1,
         constraints: int = 0,
     ) -> None:
         check_key("Study", key)
         check_flags("Study", maximise=maximise)
         check_choice("Study", "criterion", criterion, (*CRITERIA, *OF_DRAWS))
+        check_count("Study", "outputs", outputs)
         check_count("Study", "constraints", constraints, 0)
         if not callable(surrogate):
             # `local` has no draws of functions, which batches are made of.
@@ -119,6 +122,11 @@ class Study:
             raise ValueError(f"Study: criterion {criterion!r} has no level, wanted 'contour'")
         if level is not None and not math.isfinite(level):
             raise DataError(f"Study: level is {level}, wanted a finite number in the units of y")
+        if outputs > 1 and criterion not in _OF_SEVERAL:
+            raise ValueError(
+                f"Study: outputs is {outputs}, and {criterion!r} is of one, wanted one of "
+                f"{', '.join(_OF_SEVERAL)}"
+            )
         if criterion == "thompson" and constraints:
             raise ValueError("Study: 'thompson' has no constraints, wanted criterion='log_ei'")
         self._space = Space(bounds)
@@ -127,7 +135,7 @@ class Study:
         self.key, self.surrogate, self.criterion = key, surrogate, criterion
         self.maximise, self.initial = bool(maximise), int(initial)
         self.level = None if level is None else float(level)  # JSON has no numbers of NumPy
-        self.constraints = int(constraints)
+        self.outputs, self.constraints = int(outputs), int(constraints)
         self._rows: list[tuple[Row, list[float]]] = []
         self._asked: list[Row] = []
         self._fits: tuple[int, list[Emulator]] = (0, [])
@@ -153,9 +161,9 @@ class Study:
 
     @property
     def y(self) -> np.ndarray:
-        """Results of the runs, [N], or [N, 1 + K] with constraints; NaN of those that failed."""
-        found = np.array([y for _, y in self._rows], float).reshape(-1, 1 + self.constraints)
-        return found if self.constraints else found[:, 0]
+        """Results of the runs, [N], or [N, P + K] of several; NaN of those that failed."""
+        shape = self._shape()
+        return np.array([y for _, y in self._rows], float).reshape(-1, *shape)
 
     @property
     def best(self) -> Best:
@@ -193,8 +201,9 @@ class Study:
             given = [*failed, *(row for row, _ in finite[fitted:]), *self._asked, *rows]
             sign, best = -1.0 if self.maximise else 1.0, self._best()
             question = Question(
-                self._space, self.criterion, sign, self.level, key, emulators, finite, best, given
-            )
+                self._space, self.criterion, sign, self.level, key, emulators[: self.outputs],
+                emulators[self.outputs :], finite, best, given,
+            )  # fmt: skip
             rows += question.answer(n - len(rows))
         self._asked += rows
         return [self._space.named(row) for row in rows]
@@ -204,7 +213,7 @@ class Study:
 
         Args:
             x: inputs by name, or a list of them. They need not have been asked.
-            y: the result of each: a number; with constraints [y, c_1, ..., c_K]. A run with NaN
+            y: the result of each: a number, or [y_1, ..., y_P, c_1, ..., c_K]. A run with NaN
                 failed: it is kept, no surrogate is fitted to it, and it is not asked again.
 
         Raises:
@@ -282,10 +291,15 @@ class Study:
             raise
         return self.best
 
-    def predict(self, x: Sequence[Mapping[str, Any]], num_samples: int = 100) -> Prediction:
-        """Return the surrogate's prediction of y at a list of inputs by name."""
+    def predict(
+        self, x: Sequence[Mapping[str, Any]], num_samples: int = 100, output: int = 0
+    ) -> Prediction:
+        """Return a surrogate's prediction of an output, from 0, at a list of inputs by name."""
+        check_count("Study.predict", "output", output, 0)
+        if output >= (num := self.outputs + self.constraints):
+            raise DataError(f"Study.predict: output is {output}, wanted one of the {num}, from 0")
         rows = [self._space.row("Study.predict", one) for one in x]
-        emulator = self._emulators()[1][0]
+        emulator = self._emulators()[1][output]
         options: dict[str, Any] = {"num_samples": num_samples, "standardizer": emulator.scale}
         return emulator.fitted.predict(self.key, self._space.encode(rows), **options)
 
@@ -296,21 +310,10 @@ class Study:
             DataError: if the file cannot be written.
         """
         check_path("Study.save", path)
-        bounds = {
-            n: {"interval": b} if isinstance(b, tuple) else b for n, b in self._space.bounds.items()
-        }
-        record = {
-            "format": _FORMAT,
-            "key": np.asarray(random.key_data(self.key)).tolist(),
-            "impl": str(random.key_impl(self.key)),
-            "bounds": bounds,
-            "surrogate": self.surrogate if isinstance(self.surrogate, str) else None,
-            "options": {n: getattr(self, n) for n in _OPTIONS},
-            "runs": self._rows,
-            "asked": self._asked,
-        }
-        with replacing(path) as draft:
-            draft.write_text(json.dumps(finite(record)) + "\n", encoding="utf-8")
+        name = self.surrogate if isinstance(self.surrogate, str) else None
+        options = {n: getattr(self, n) for n in _OPTIONS}
+        bounds = self._space.bounds
+        Record(self.key, bounds, name, options, self._rows, self._asked).write(path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], surrogate: Method | None = None) -> Self:
@@ -325,26 +328,18 @@ class Study:
         """
         check_path("Study.load", path)
         try:
-            kept = json.loads(Path(path).read_text(encoding="utf-8"))
-            if kept["format"] != _FORMAT:
-                raise ValueError(f"format {kept['format']}")
-            key = random.wrap_key_data(jnp.array(kept["key"], "uint32"), impl=kept["impl"])
-            bounds = {
-                n: tuple(b["interval"]) if isinstance(b, dict) else b
-                for n, b in kept["bounds"].items()
-            }
-            surrogate = surrogate or kept["surrogate"]
-            study = cls(key, bounds, surrogate or METHODS["gp"], **kept["options"])
-            space, shape = study._space, (1 + study.constraints,) * (study.constraints > 0)
-            for row, y in kept["runs"]:
-                values = [math.nan if a is None else a for a in y]
-                study.tell(space.named(row), np.reshape(values, shape))
-            study._asked = [space.row("asked", space.named(row)) for row in kept["asked"]]
+            kept = Record.read(path)
+            method = surrogate or kept.surrogate
+            study = cls(kept.key, kept.bounds, method or METHODS["gp"], **kept.options)
+            space, shape = study._space, study._shape()
+            for row, y in kept.runs:
+                study.tell(space.named(row), np.reshape(y, shape))
+            study._asked = [space.row("asked", space.named(row)) for row in kept.asked]
         except DAMAGE as error:
             raise DataError(
                 f"Study.load: {path} is no study ({one_line(error)}), wanted a file of Study.save"
             ) from error
-        if surrogate is None:
+        if method is None:
             raise DataError(f"Study.load: the surrogate of {path} was a function; pass surrogate=")
         return study
 
@@ -359,7 +354,8 @@ class Study:
         return [run for run in self._rows if np.isfinite(run[1]).all()]
 
     def _best(self) -> tuple[Row, list[float]] | None:
-        feasible = [run for run in self._finite() if max(run[1][1:], default=0.0) <= 0]
+        limited = lambda y: max(y[self.outputs :], default=0.0)  # noqa: E731
+        feasible = [run for run in self._finite() if limited(run[1]) <= 0]
         choose = max if self.maximise else min
         return choose(feasible, key=lambda run: run[1][0], default=None)
 
@@ -383,13 +379,19 @@ class Study:
             self._fits = num, [Emulator.fit(method, key, codes, y) for key, y in pairs]
         return self._fits
 
+    def _shape(self) -> tuple[int, ...]:
+        """Return the shape of a result."""
+        num = self.outputs + self.constraints
+        return () if num == 1 else (num,)
+
     def _result(self, y: Any) -> list[float]:
         """Return the values of a run."""
         found = np.asarray(y, float)
-        num = 1 + self.constraints
-        if found.shape != ((num,) if self.constraints else ()) or np.isinf(found).any():
-            wanted = f"[y, c_1, ..., c_{self.constraints}]" if self.constraints else "a number"
+        if found.shape != self._shape() or np.isinf(found).any():
+            parts = {"y": self.outputs, "c": self.constraints}
+            names = [f"{n}_{i}" for n, num in parts.items() for i in range(1, num + 1)]
+            wanted = f"[{', '.join(names)}]" if len(names) > 1 else "a number"
             raise DataError(
                 f"Study.tell: y is {one_line(y)}, wanted {wanted}; NaN for a run that failed"
             )
-        return found.reshape(num).tolist()
+        return found.ravel().tolist()

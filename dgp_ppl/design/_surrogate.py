@@ -91,7 +91,8 @@ class Emulator:
 
 def search(
     criterion: str,
-    emulators: Sequence[Emulator],
+    outputs: Sequence[Emulator],
+    constraints: Sequence[Emulator],
     key: PRNGKey,
     codes: np.ndarray,
     free: np.ndarray,
@@ -102,7 +103,8 @@ def search(
 
     Args:
         criterion: name of the criterion.
-        emulators: fits of y and of each constraint.
+        outputs: fits of each y, over which the criterion is summed.
+        constraints: fits of each constraint.
         key: random key of the passes.
         codes: codes of the pool, [C, E].
         free: which entries of a code may move, [E].
@@ -114,9 +116,10 @@ def search(
         probabilities of the constraints; the codes of the better ones, [T, E]; and the places in
         the pool from which they come, [T].
     """
-    static = criterion, tuple(e.program for e in emulators)
-    with precision_of([e.arrays[:2] for e in emulators]):
-        arrays = [_in_precision(e.arrays) for e in emulators]
+    emulators = outputs, constraints
+    static = criterion, *(tuple(e.program for e in some) for some in emulators)
+    with precision_of([e.arrays[:2] for some in emulators for e in some]):
+        arrays = tuple([_in_precision(e.arrays) for e in some] for some in emulators)
         about = {n: jnp.asarray(a, float) for n, a in about.items()}
         found = _search(static, arrays, key, default_floats(codes), free, new, about)
         return tuple(map(np.asarray, found))
@@ -128,14 +131,15 @@ def _in_precision(arrays: Arrays) -> Arrays:
 
 @partial(compiled, static_argnums=0)
 def _search(
-    static: tuple[str, tuple[Program, ...]], arrays: list[Arrays], key: PRNGKey, codes: Array,
-    free: Array, new: Array, about: dict[str, Array],
+    static: tuple[str, tuple[Program, ...], tuple[Program, ...]],
+    arrays: tuple[list[Arrays], list[Arrays]], key: PRNGKey, codes: Array, free: Array, new: Array,
+    about: dict[str, Array],
 ) -> tuple[Array, ...]:  # fmt: skip
-    criterion, programs = static
+    criterion, outputs, constraints = static
 
     def weight(code: Array) -> Array:
         total = jnp.zeros(())
-        for program, own, limit in zip(programs[1:], arrays[1:], about["limits"], strict=True):
+        for program, own, limit in zip(constraints, arrays[1], about["limits"], strict=True):
             means, variances = program.moments(own, key, code)
             z = (limit - means) / jnp.sqrt(variances)
             total = total + logsumexp(log_ndtr(z)) - jnp.log(z.size)
@@ -145,9 +149,12 @@ def _search(
         if criterion not in CRITERIA:
             return weight(code)
         nearest = jnp.argmin(jnp.square(about["runs"] - code[None]).sum(axis=1))
-        known = about | {"nearest": about["values"][nearest]}
-        means, variances = programs[0].moments(arrays[0], key, code)
-        return CRITERIA[criterion](about["sign"] * means, variances, known)[0] + weight(code)
+        scores = []
+        for program, own, values in zip(outputs, arrays[0], about["values"], strict=True):
+            known = about | {"nearest": values[nearest]}
+            means, variances = program.moments(own, key, code)
+            scores += [CRITERIA[criterion](about["sign"] * means, variances, known)[0]]
+        return logsumexp(jnp.stack(scores)) + weight(code)
 
     optimizer = optax.adam(optax.cosine_decay_schedule(_RATE, _STEPS), eps=1e-12)
     ascent = jax.vmap(jax.value_and_grad(score))

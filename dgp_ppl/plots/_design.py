@@ -81,7 +81,7 @@ def study(study: Study, inputs: Sequence[str] | None = None, title: str = "") ->
     if not 1 <= len(names) <= 2 or not set(names) <= set(numbers):
         raise ValueError(f"study: inputs is {names}, wanted one or two of {numbers}")
     order = np.arange(1, len(study) + 1)
-    good = np.isfinite(results).all(axis=1) & (results[:, 1:] <= 0).all(axis=1)
+    good = np.isfinite(results).all(axis=1) & (results[:, study.outputs :] <= 0).all(axis=1)
     best = np.where(good, results[:, 0], -np.inf if study.maximise else np.inf)
     best = (np.maximum if study.maximise else np.minimum).accumulate(best)
     figure, axes = figure_of(9.2, 3.9, 2)

@@ -7,7 +7,7 @@ from dgp_ppl.design._batch import greedy
 X = np.linspace(0, 3, 12)
 K = np.exp(-0.5 * np.square((X[:, None] - X) / 0.5)) + 1e-8 * np.eye(12)
 MEAN = np.sin(2 * X)
-ABOUT = {"best": -0.6, "level": 0.0, "nearest": np.zeros(12)}
+ABOUT = {"best": -0.6, "level": 0.0, "nearest": np.zeros((1, 12))}
 
 
 def draws(num, seed=0):
@@ -16,16 +16,16 @@ def draws(num, seed=0):
 
 
 def test_variances_are_those_given_the_runs_under_way():
-    """The order is that of exact conditioning, from two runs under way."""
-    scale = np.linspace(1, 1.5, 12)  # no ties
-    left, wanted = K * np.outer(scale, scale), []
+    """The order is that of exact conditioning of two outputs, from two runs under way."""
+    scales = np.linspace(1, 1.5, 12), np.linspace(2, 0.5, 12)  # no ties
+    left, wanted = [K * np.outer(scale, scale) for scale in scales], []
     for i in range(6):
-        place = i if i < 2 else int(np.argmax(np.diag(left)))
+        place = i if i < 2 else int(np.argmax(sum(map(np.diag, left))))
         wanted.append(place)
-        left = left - np.outer(left[:, place], left[place]) / left[place, place]
-    f = MEAN + (draws(4000) - MEAN) * scale
-    weights = np.where(np.arange(12) < 2, -np.inf, 0.0)
-    found = greedy("variance", 4, f, MEAN, 2, ABOUT, weights)
+        left = [a - np.outer(a[:, place], a[place]) / a[place, place] for a in left]
+    f = [MEAN + (draws(4000, i) - MEAN) * scale for i, scale in enumerate(scales)]
+    weights, about = np.where(np.arange(12) < 2, -np.inf, 0.0), {"nearest": np.zeros((2, 12))}
+    found = greedy("variance", 4, f, [MEAN] * 2, 2, ABOUT | about, weights)
     assert [0, 1, *found] == wanted
 
 
@@ -33,7 +33,7 @@ def test_a_batch_has_the_highest_joint_improvement():
     """Each input against all others by 100,000 draws, given those before it."""
     many = draws(100_000, seed=1)
     gains = np.zeros(len(many))
-    for place in greedy("log_ei", 5, draws(4000), MEAN, 0, ABOUT, np.zeros(12)):
+    for place in greedy("log_ei", 5, [draws(4000)], [MEAN], 0, ABOUT, np.zeros(12)):
         joint = np.maximum(gains[:, None], ABOUT["best"] - many)
         behind = joint - joint[:, [place]]
         error = behind.std(axis=0) / np.sqrt(len(many))
@@ -43,6 +43,6 @@ def test_a_batch_has_the_highest_joint_improvement():
 
 def test_thompson_takes_the_best_of_each_draw_once():
     f = draws(3)
-    found = greedy("thompson", 3, f, MEAN, 0, ABOUT, np.zeros(12))
+    found = greedy("thompson", 3, [f], [MEAN], 0, ABOUT, np.zeros(12))
     assert found[0] == np.argmin(f[0])
     assert len(set(found)) == 3

@@ -126,6 +126,19 @@ def test_constraints_have_surrogates_of_their_own():
     assert study.best == best
 
 
+def test_a_run_is_asked_where_an_output_is_uncertain(tmp_path):
+    """The second output is flat on the left, and so is the first on the right."""
+    rough = lambda a: np.sin(9 * a) * (a < 0)  # noqa: E731
+    both = lambda x: [rough(x["a"]), rough(-x["a"]), -1.0]  # noqa: E731
+    options = {"criterion": "variance", "outputs": 2, "constraints": 1}
+    study = told(LINE, function=both, **options)
+    assert study.y.shape == (6, 3)
+    assert study.predict(study.x, output=1).f.mean == pytest.approx(study.y[:, 1], abs=0.02)
+    study.save(tmp_path / "a.json")
+    other = Study.load(tmp_path / "a.json", given_gp)
+    assert other.ask(3) == study.ask(3)
+
+
 def test_a_feasible_run_is_looked_for_while_there_is_none():
     both = lambda x: [bowl(x), abs(x["a"] - 1.2) - 0.02]  # noqa: E731
     study = told(LINE, function=both, constraints=1)
@@ -303,6 +316,10 @@ def test_what_is_wrong_is_named(tmp_path):
         (made(surrogate="gpy"), "ValueError.*surrogate is 'gpy', wanted 'sgpr'"),
         (made(level=1.0), "ValueError.*criterion 'log_ei' has no level"),
         (made(criterion="thompson", constraints=1), "ValueError.*'thompson' has no constraints"),
+        (made(outputs=2), "ValueError.*outputs is 2, and 'log_ei' is of one, wanted one of vari"),
+        (lambda: Study(KEY, unit, criterion="vigf", outputs=2).tell({"a": 0.5}, 1.0),
+         r"DataError.*y is 1.0, wanted \[y_1, y_2\]; NaN"),
+        (lambda: study.predict([], output=1), "DataError.*output is 1, wanted one of the 1"),
         (made(initial=1), "DataError.*initial is 1, wanted at least 2"),
         (made(criterion="contour"), "TypeError.*level is None, wanted the level of 'contour'"),
         (made(criterion="contour", level=np.nan), "DataError.*level is nan, wanted a finite numb"),

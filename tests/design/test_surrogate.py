@@ -23,10 +23,10 @@ def test_scores_are_exact_and_ascents_reach_the_best_of_a_grid():
     pool = np.stack([np.linspace(0, 1, 12), np.arange(12) % 2], axis=1)
     about = {
         "sign": 1.0, "best": best, "level": np.nan, "limits": np.zeros(0), "runs": CODES,
-        "values": emulator.standard(Y),
+        "values": emulator.standard(Y)[None],
     }  # fmt: skip
     free, new = np.array([True, False]), np.arange(12) != 4
-    scores, weights, better, start = search("log_ei", [emulator], KEY, pool, free, new, about)
+    scores, weights, better, start = search("log_ei", [emulator], [], KEY, pool, free, new, about)
     np.testing.assert_allclose(scores[:12], exact(pool), rtol=1e-5)
     np.testing.assert_allclose(scores[12:], exact(better), rtol=1e-5)
     np.testing.assert_array_equal(weights, 0.0)
