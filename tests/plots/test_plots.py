@@ -103,12 +103,21 @@ def states():
     return {"l1.v": steps, "l2.v": RNG.standard_normal((40, 7, 3, 1))}
 
 
-def told(bounds):
+def told(bounds, **options):
     """A study whose last run failed."""
-    study = Study(KEY, {n: list(b) if isinstance(b, str) else b for n, b in bounds.items()})
+    bounds = {n: list(b) if isinstance(b, str) else b for n, b in bounds.items()}
+    study = Study(KEY, bounds, **options)
     for i, x in enumerate(study.ask(6)):
-        study.tell(x, np.nan if i == 5 else -x["a"])
+        y = np.nan if i == 5 else -x["a"]
+        study.tell(x, [y, 1.0] if options else y)
     return study
+
+
+def test_a_positive_output_is_no_constraint():
+    figure = plots.study(told({"a": (0, 1)}, criterion="variance", outputs=2))
+    runs, failed = (line.get_xdata() for line in figure.axes[0].lines[:2])
+    np.testing.assert_array_equal(runs, np.arange(1, 6))
+    np.testing.assert_array_equal(failed, [6])
 
 
 FIGURES = {
