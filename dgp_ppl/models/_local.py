@@ -18,9 +18,10 @@ from dgp_ppl._typing import AnyArray, Inputs
 from dgp_ppl.core import Marginals, NearRows, RandomFunction
 from dgp_ppl.core._minibatch import has_runs
 from dgp_ppl.kernels import Matern12, Sum
+from dgp_ppl.kernels._base import evaluated
 from dgp_ppl.likelihoods import observe
 from dgp_ppl.likelihoods._student_t import WithTails, tails
-from dgp_ppl.linalg import factorise
+from dgp_ppl.linalg import default_jitter, factorise
 from dgp_ppl.linalg._products import matmul
 from dgp_ppl.models._stack import KernelMaker, Propagate, makes_kernel, takes_variance
 
@@ -50,7 +51,7 @@ class LocalProcess:
             f: the last layer, of one output.
             x: inputs, [N, D], of ``minibatch(x, y, near=near)``.
             y: targets, [N]; None to predict at x given the rows of `near`.
-            noise: standard deviation of the noise, [].
+            noise: standard deviation of the noise, []. What rounding needs is added to it.
             hidden: the layers before, h(x): for layers f1 and f2 ``lambda x, draw: draw(f2,
                 draw(f1, x))``; None if f is the only layer. Predictions also call it with the
                 means of the layers.
@@ -61,6 +62,9 @@ class LocalProcess:
         """
         hidden = hidden or (lambda x, draw: x)
         h = hidden(x, RandomFunction.sample)
+        # Where rows repeat, the noise may vanish, and K would be singular.
+        least = default_jitter(self.near.x.dtype) * jnp.mean(evaluated(self.kernel, self.near.x))
+        noise = jnp.sqrt(jnp.square(noise) + least)
         if y is None:
             if f.is_drawn:
                 raise ValueError(

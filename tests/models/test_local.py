@@ -131,6 +131,20 @@ def test_without_variance_g_changes_nothing(monkeypatch):
 
 
 @x64
+def test_rows_that_repeat_keep_a_least_noise(monkeypatch):
+    """At no noise: what rounding needs, as for inducing inputs, so that no more is added."""
+    monkeypatch.setitem(globals(), "NOISE", 0.0)
+    x, y = jnp.repeat(X[:4], 2, axis=0), jnp.repeat(Y[:4], 2)
+    program = handlers.substitute(handlers.seed(model, KEY), {"f.v": V})
+    site = handlers.trace(program).get_trace(x, y, near=dgp.NearRows(x, y))["y"]
+    noisy = site["fn"].noisy[0]
+    least = 0.4 * default_jitter(np.float64)
+    found = noisy.diagonal() - noisy[::2, 1::2].diagonal().repeat(2)
+    np.testing.assert_allclose(found, least, rtol=1e-3)
+    assert np.isfinite(site["fn"].log_prob(y)).all()
+
+
+@x64
 def test_blocks_are_independent_and_terms_have_the_order_of_the_rows():
     near = dgp.NearRows(X, Y, block=8)  # the last block has four rows
     found = terms(near)
