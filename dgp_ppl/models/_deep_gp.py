@@ -103,12 +103,14 @@ def deep_gp(
 
     Source: Salimbeni & Deisenroth (2017), section 3.
     """
-    special = [n for n, a in {"local": local, "mixing": mixing}.items() if a is not None]
-    if len(special) > 1 or (special and (likelihood is not None or out != 1)):
+    passed = {"local": local, "mixing": mixing, "likelihood": likelihood}
+    names = [n for n, a in passed.items() if a is not None] + ["out"] * (out != 1)
+    first, *others = names or [""]
+    if first in ("local", "mixing") and others:
+        outputs = "one output" if first == "local" else "the outputs that are its rows"
         raise ValueError(
-            f"deep_gp: {' and '.join(special)} is given, with out={out} and likelihood "
-            f"{likelihood!r}, wanted one of local, of one output, and mixing, whose rows are the "
-            "outputs, both with Gaussian noise: leave out the others"
+            f"deep_gp: {first} is given with {' and '.join(others)}, wanted {outputs} with "
+            f"Gaussian noise: leave out {first}, or the others"
         )
     if mixing is not None:
         if jnp.ndim(mixing) != 2:

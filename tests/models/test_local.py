@@ -293,5 +293,8 @@ def test_errors_name_what_is_wrong():
         handlers.seed(lambda: dgp.local("g", NEAR).observe(dgp.gp("f", F, X), X, Y, NOISE), KEY)()
     with pytest.raises(TypeError, match="kernel makes a NoneType"):
         dgp.local("g", NEAR, lambda name, dim: None)
-    with pytest.raises(ValueError, match=r"local is given, with out=2 .* leave out the others"):
+    with pytest.raises(
+        ValueError,
+        match="local is given with out, wanted one output with Gaussian noise: leave out local",
+    ):
         handlers.seed(models.deep_gp, KEY)(X, Y, z=(X, X), out=2, local=NEAR)
