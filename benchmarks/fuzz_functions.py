@@ -390,7 +390,7 @@ def _others(base: Any, data: Any) -> dict[str, Target]:
         "tune_local": Target(
             ordered(prediction.tune_local, "key model guide params near"),
             {"key": KEY, "model": models.deep_gp, **near, "near": rows, **deep, "name": "g",
-             "noise_name": "noise", "site": "y"},
+             "site": "y"},
         ),
         "fit of a bnn": Target(
             lambda x, y, **o: dgp.fit(

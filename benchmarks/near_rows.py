@@ -48,7 +48,7 @@ class Dropped(Messenger):
         super().__init__()
 
     def process_message(self, msg: Any) -> None:
-        if hasattr(msg.get("fn"), "noisy"):
+        if hasattr(msg.get("fn"), "rough"):
             msg["fn"] = fn = copy.copy(msg["fn"])
             fn.cov = self.variance * fn.cov * jnp.eye(fn.cov.shape[-1])[None]
 

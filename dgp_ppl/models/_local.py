@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -42,7 +43,7 @@ class LocalProcess:
         f: RandomFunction,
         x: Inputs,
         y: AnyArray | None,
-        noise: ArrayLike,
+        noise: ArrayLike | Callable[[Array], Array],
         hidden: Propagate | None = None,
     ) -> dist.Distribution:
         """Return the distribution of y = f(h(x)) + g(x) + noise; see `local`.
@@ -51,28 +52,35 @@ class LocalProcess:
             f: the last layer, of one output.
             x: inputs, [N, D], of ``minibatch(x, y, near=near)``.
             y: targets, [N]; None to predict at x given the rows of `near`.
-            noise: standard deviation of the noise, []. What rounding needs is added to it.
+            noise: standard deviation of the noise, [], or a function of inputs [K, D] that
+                returns it, [K]. What rounding needs is added to it.
             hidden: the layers before, h(x): for layers f1 and f2 ``lambda x, draw: draw(f2,
                 draw(f1, x))``; None if f is the only layer. Predictions also call it with the
                 means of the layers.
 
         Raises:
             ValueError: under `function_draws`, which wants a draw of g at all rows; with y outside
-                of a `minibatch` with ``near``.
+                of a `minibatch` with ``near``; if `noise` has a shape.
         """
+        if not callable(noise) and jnp.shape(noise):
+            raise ValueError(
+                f"local: noise has shape {jnp.shape(noise)}, wanted [], or a function of inputs "
+                "[K, D], which is also called with rows of near"
+            )
         hidden = hidden or (lambda x, draw: x)
         h = hidden(x, RandomFunction.sample)
         # Where rows repeat, the noise may vanish, and K would be singular.
         least = default_jitter(self.near.x.dtype) * jnp.mean(evaluated(self.kernel, self.near.x))
-        noise = jnp.sqrt(jnp.square(noise) + least)
+        noise_at = noise if callable(noise) else lambda x: jnp.asarray(noise)
+        noise_var = lambda x: jnp.square(noise_at(x)) + least  # noqa: E731
         if y is None:
             if f.is_drawn:
                 raise ValueError(
                     "local: draws of functions are wanted, and g is known row by row alone, wanted "
                     "moments, quantiles or sample of the prediction"
                 )
-            given = self._given_rows(f, f(h), h, x, noise, hidden)
-            return observe(given, lambda f: WithTails(self.df, f, noise))
+            given = self._given_rows(f, f(h), h, x, noise_var, hidden)
+            return observe(given, lambda f: WithTails(self.df, f, jnp.sqrt(noise_var(x))))
         if not has_runs():
             raise ValueError(
                 "local: observe is outside of a minibatch of near rows, wanted it within "
@@ -91,12 +99,13 @@ class LocalProcess:
         real = (jnp.arange(len(mean)) < len(x)).reshape(-1, size)
         both = real[:, :, None] & real[:, None, :]
         cov, rough = jnp.where(both, cov[:, 0], 0.0), jnp.where(both, rough, 0.0)
-        noisy = rough + jnp.square(noise) * jnp.eye(size, dtype=rough.dtype)[None]
-        return InBlocks(mean[: len(x), 0], cov, noisy, order, f.guided)
+        var = blocks(jnp.broadcast_to(noise_var(x), len(x))).reshape(-1, size)
+        return InBlocks(mean[: len(x), 0], cov, rough, var, order, f.guided)
 
     def _given_rows(
-        self, f: RandomFunction, own: Marginals, h: Inputs, x: Inputs, noise: Any, hidden: Propagate
-    ) -> Marginals:
+        self, f: RandomFunction, own: Marginals, h: Inputs, x: Inputs,
+        noise_var: Callable[[Any], Array], hidden: Propagate,
+    ) -> Marginals:  # fmt: skip
         """Return f(h) + g(x) given the nearest rows, with f(h), at h = hidden(x).
 
         With weights a = K⁻¹ k(rows, x) it is f(h) + a'(y - f(rows)) and the rest of g. So it has
@@ -110,9 +119,9 @@ class LocalProcess:
         known = near.x[index.ravel()]
         inner = hidden(known, average)
         r = near.y[index] - by_row(average(f, inner)[:, 0])
-        weigh = lambda row: near_weights(self.kernel, row[0], row[1], noise)  # noqa: E731
+        weigh = lambda row: near_weights(self.kernel, *row)  # noqa: E731
         weights = jax.jit(lambda *rows: lax.map(weigh, rows, batch_size=_AT_ONCE))
-        a, var = weights(x, by_row(known))
+        a, var = weights(x, by_row(known), by_row(jnp.broadcast_to(noise_var(known), len(known))))
         both = f.sparse.contrast(f.inducing, h, by_row(inner), a)[0]
         var = both + var - own.var[:, 0]
         return own + Marginals(jnp.sum(a * r, axis=1)[:, None], var[:, None])
@@ -136,10 +145,10 @@ def nearest(kernel: Any, known: Float[Array, "K D"], x: Inputs, num: int) -> Int
 
 
 def near_weights(
-    kernel: Any, x: Float[Array, " D"], known: Float[Array, "K D"], noise: ArrayLike
+    kernel: Any, x: Float[Array, " D"], known: Float[Array, "K D"], noise_var: Float[Array, " K"]
 ) -> tuple[Float[Array, " K"], Array]:
     """Return the weights of residuals g + noise in g's mean at a row x, and g's variance."""
-    K = kernel(known, known) + jnp.square(noise) * jnp.eye(len(known), dtype=known.dtype)
+    K = kernel(known, known) + jnp.diag(noise_var)
     inverse = factorise(K, jitter=0.0).inverse
     half = matmul(inverse, kernel(known, x[None]))
     var = kernel(x[None])[0] - jnp.sum(jnp.square(half))
@@ -213,24 +222,32 @@ _HALF_LOG_2PI = 0.5 * float(np.log(2 * np.pi))
 
 
 class InBlocks(dist.Distribution):
-    """Rows y = f + e with e ~ N(0, K) in each block; the terms of a row are given the rows before.
+    """Rows y = f + g + noise in blocks; the terms of a row are given the rows before in its block.
 
     Args:
         mean: mean of f, [N], in the order of the blocks, as the rest.
         cov: covariance of f in each block, [R, B, B].
-        noisy: K, [R, B, B]; the last block may have rows of padding.
+        rough: covariance of g, [R, B, B]; the last block may have rows of padding.
+        noise_var: variance of the noise, [R, B].
         order: places of these rows in y, [N].
         guided: whether the log density is E[log p(y | f)], or log E[p(y | f)].
     """
 
     support: Any = constraints.real
-    pytree_data_fields = ("mean_of_f", "cov", "noisy", "order")
+    pytree_data_fields = ("mean_of_f", "cov", "rough", "noise_var", "order")
     pytree_aux_fields = ("guided",)
 
-    def __init__(self, mean: Array, cov: Array, noisy: Array, order: Array, guided: bool) -> None:
-        self.mean_of_f, self.cov, self.noisy, self.order = mean, cov, noisy, order
-        self.guided = guided
+    def __init__(
+        self, mean: Array, cov: Array, rough: Array, noise_var: Array, order: Array, guided: bool
+    ) -> None:
+        self.mean_of_f, self.cov, self.rough, self.noise_var = mean, cov, rough, noise_var
+        self.order, self.guided = order, guided
         super().__init__(mean.shape, ())
+
+    @property
+    def noisy(self) -> Array:
+        """K, the covariance of e, [R, B, B]."""
+        return self.rough + jax.vmap(jnp.diag)(self.noise_var)
 
     def mask(self, mask: Any) -> dist.Distribution:
         """Refuse a mask: rows are given the rows before, which a mask would not take away."""

@@ -21,7 +21,7 @@ from dgp_ppl.inference._params import params_of
 from dgp_ppl.inference.guides import LayerGuide
 from dgp_ppl.likelihoods._student_t import LEAST_DF, of_variance, tails
 from dgp_ppl.models import KernelMaker
-from dgp_ppl.models._local import log_prior, near_weights, nearest, rough_kernel
+from dgp_ppl.models._local import InBlocks, log_prior, near_weights, nearest, rough_kernel
 from dgp_ppl.prediction._passes import ForwardPass
 
 _ROWS = 1000  # whose densities are maximised
@@ -35,9 +35,9 @@ def tune_local(
     guide: LayerGuide,
     params: Params | Fitted,
     near: NearRows,
+    /,
     *args: Any,
     name: str = "g",
-    noise_name: str = "noise",
     local_kernel: KernelMaker | None = None,
     site: str = "y",
     **kwargs: Any,
@@ -65,7 +65,6 @@ def tune_local(
         near: the training rows, x and y of the model.
         *args: further arguments of the model after x and y.
         name: prefix of the params of g's kernel.
-        noise_name: the param of the noise's standard deviation.
         local_kernel: what made g's kernel, as for `local`.
         site: the observed site.
         **kwargs: keyword arguments of the model.
@@ -75,8 +74,8 @@ def tune_local(
 
     Raises:
         TypeError: if `near` is no `NearRows`.
-        ValueError: if the params lack the kernel's or the noise's, the site is of no local process,
-            or `local_kernel` is not the model's.
+        ValueError: if the params lack the kernel's, the site is of no local process, or
+            `local_kernel` is not the model's.
 
     Source: Vecchia (1988), for densities given near rows; Lange, Little & Taylor (1989), "Robust
     statistical modeling using the t distribution", for tails; Sundararajan & Keerthi (2001),
@@ -84,13 +83,11 @@ def tune_local(
     """
     check_key("tune_local", key)
     check_kind("tune_local", "near", near, NearRows, "NearRows(x, y) of the training rows")
-    check_kind("tune_local", "noise_name", noise_name, str, "the param of the noise's sd")
     found = dict(params_of("tune_local", params))
     free = {n: found[n] for n in found if n.startswith(f"{name}.")} | {f"{name}.df": _DF}
-    if f"{name}.df" not in found or noise_name not in found:
+    if f"{name}.df" not in found:
         raise ValueError(
-            f"tune_local: params has {sorted(found)}, wanted {name}.df and {noise_name}: pass "
-            "name= and noise_name= as in the model"
+            f"tune_local: params has {sorted(found)}, wanted {name}.df: pass name= as in the model"
         )
     kwargs.pop("batch_size", None)
     place = np.argsort(near.order)
@@ -98,23 +95,24 @@ def tune_local(
     call = checked_call("tune_local", model, guide, (x, y, *args), kwargs)
     partition, data = Partition.split(model, Call(call.args[1:], call.kwargs), guide)
     forward_pass, rows = ForwardPass(partition, site), np.asarray(near.x)
-    r, K = map(np.asarray, _residuals(forward_pass, key, found, data, jnp.asarray(x)))
+    residuals = _residuals(forward_pass, key, found, data, jnp.asarray(x))
+    r, var, K = map(np.asarray, residuals)
     maker = rough_kernel if local_kernel is None else local_kernel
     kernel = partial(_kernel, maker, name, rows.shape[1])
     own = np.asarray(kernel(found)(near.x[: len(K)], near.x[: len(K)]))
     # Of near rows float32 rounds the distance.
-    if abs(own + found[noise_name] ** 2 * np.eye(len(K)) - K).max() > 0.01 * K.max():
+    if abs(own - K).max() > 0.01 * K.max():
         raise ValueError(
-            "tune_local: local_kernel and noise_name give another covariance of the first rows "
-            "than the model, wanted the kernel of local(name, near, kernel), and observe's noise"
+            "tune_local: local_kernel gives another covariance of the first rows than the model, "
+            "wanted the kernel of local(name, near, kernel)"
         )
     chosen = np.random.default_rng(0).permutation(len(rows))[:_ROWS]
     program = partial(_nearest_others, name=name, kernel=maker)
     for _ in range(_ROUNDS if len(rows) > 1 else 0):
         others = _others(kernel(found), near.x, chosen, min(near.neighbours, len(rows) - 1))
         tuned = minimize(
-            key, program, None, rows[chosen], r[chosen], rows[others], r[others], found[noise_name],
-            steps=_STEPS, start=free, progress=False,
+            key, program, None, rows[chosen], r[chosen], var[chosen], rows[others], r[others],
+            var[others], steps=_STEPS, start=free, progress=False,
         )  # fmt: skip
         free = {n: jnp.asarray(a, found[n].dtype) for n, a in tuned.params.items()}
         free[f"{name}.df"] = jnp.maximum(free[f"{name}.df"], _LEAST)
@@ -127,15 +125,16 @@ _nearest = compiled(nearest, static_argnums=3)
 
 @partial(compiled, static_argnums=0)
 def _residuals(forward_pass: ForwardPass, key: Any, params: Any, data: CallArrays, x: Array) -> Any:
-    """Return y less the mean of f, in the order of near rows, and K of the first block."""
+    """Return y less the mean of f and the noise, of near rows, and g's covariance in a block."""
     site: Any = forward_pass.sites(key, {}, params, data, x, mode="mean").get(forward_pass.site)
     blocks = site and site["fn"]
-    if not hasattr(blocks, "mean_of_f"):
+    if not isinstance(blocks, InBlocks):
         raise ValueError(
             f"tune_local: site {forward_pass.site!r} is of no local process, wanted the site of "
             "g.observe(f, x, y, noise): pass site="
         )
-    return site["value"][blocks.order] - blocks.mean_of_f, blocks.noisy[0]
+    var = blocks.noise_var.ravel()[: len(blocks.order)]
+    return site["value"][blocks.order] - blocks.mean_of_f, var, blocks.rough[0]
 
 
 def _kernel(maker: KernelMaker, name: str, dim: int, params: Params) -> Any:
@@ -155,8 +154,9 @@ def _others(kernel: Any, known: Array, chosen: np.ndarray, num: int) -> np.ndarr
 
 
 def _nearest_others(
-    x: Array, r: Array, near_x: Array, near_r: Array, sd: Any, *, name: str, kernel: Any
-) -> None:
+    x: Array, r: Array, var: Array, near_x: Array, near_r: Array, near_var: Array, *, name: str,
+    kernel: Any,
+) -> None:  # fmt: skip
     """Model residuals r = g(x) + noise, each given the residuals of others."""
     with handlers.trace() as sites:
         k = kernel(name, x.shape[1])
@@ -164,8 +164,8 @@ def _nearest_others(
     # Juárez & Steel (2010): a Gamma prior, which also keeps it from its bound.
     away = df - LEAST_DF
     numpyro.factor("prior", log_prior(sites) + jnp.log(away) - 0.1 * away)
-    weights, var = jax.vmap(partial(near_weights, k, noise=sd))(x, near_x)
+    weights, own = jax.vmap(partial(near_weights, k))(x, near_x, near_var)
     with numpyro.plate("data", len(x)):
         mean = jnp.sum(weights * near_r, axis=1)
-        given = of_variance(df, mean, var + jnp.square(sd))
+        given = of_variance(df, mean, own + var)
         numpyro.sample("r", given, obs=r)

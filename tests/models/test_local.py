@@ -25,16 +25,20 @@ with jax.enable_x64(True):
     X, Y = regression(rows=ROWS)
     V = random.normal(random.key(3), (ROWS, 1))
     NEAR = dgp.NearRows(X, Y, block=ROWS)
-NOISE, G = 0.3, kernels.Matern32(0.4, 0.7)  # of Matern12 a distance of 0 loses half of the digits
+G = kernels.Matern32(0.4, 0.7)  # of Matern12 a distance of 0 loses half of the digits
 F = kernels.Matern32(1.5, 0.8)
 
 
-def model(x, y=None, *, near, batch_size=None):
+def noise(x):
+    return 0.3 + 0.02 * x[:, 0]
+
+
+def model(x, y=None, *, near, batch_size=None, noise=noise):
     """A GP with fixed hyperparameters, inducing inputs at all rows, and a rough part."""
     f = dgp.gp("f", F, X)
     g = dgp.local("g", near, lambda name, dim: G)
     with dgp.minibatch(x, y, batch_size=batch_size, near=near) as (x, y):
-        numpyro.sample("y", g.observe(f, x, y, NOISE), obs=y)
+        numpyro.sample("y", g.observe(f, x, y, noise), obs=y)
 
 
 def gram(kernel, a, b=X):
@@ -71,7 +75,8 @@ L = np.linalg.cholesky(gram(F, X) + 1.5 * default_jitter(np.float64) * np.eye(RO
 A = np.linalg.solve(L, gram(F, X))
 MEAN = A.T @ np.asarray(V[:, 0])  # of f at the rows, given v
 REST = gram(F, X) - A.T @ A  # its covariance, which the jitter makes
-K = gram(G, X) + NOISE**2 * np.eye(ROWS)
+SD = noise(np.asarray(X))
+K = gram(G, X) + np.diag(SD**2)
 KNOWN = K + REST  # of y, given v
 
 
@@ -126,17 +131,16 @@ def test_without_variance_g_changes_nothing(monkeypatch):
     root = 0.3 * np.eye(ROWS)
     found = terms(NEAR, {"f.v.loc": V, "f.v.scale_tril": jnp.asarray(root)[None]})
     spread = np.diag(A.T @ root @ root.T @ A + REST)
-    wanted = stats.norm(MEAN, NOISE).logpdf(Y) - 0.5 * spread / NOISE**2
+    wanted = stats.norm(MEAN, SD).logpdf(Y) - 0.5 * spread / SD**2
     np.testing.assert_allclose(found, wanted, atol=1e-8)
 
 
 @x64
-def test_rows_that_repeat_keep_a_least_noise(monkeypatch):
+def test_rows_that_repeat_keep_a_least_noise():
     """At no noise: what rounding needs, as for inducing inputs, so that no more is added."""
-    monkeypatch.setitem(globals(), "NOISE", 0.0)
     x, y = jnp.repeat(X[:4], 2, axis=0), jnp.repeat(Y[:4], 2)
     program = handlers.substitute(handlers.seed(model, KEY), {"f.v": V})
-    site = handlers.trace(program).get_trace(x, y, near=dgp.NearRows(x, y))["y"]
+    site = handlers.trace(program).get_trace(x, y, near=dgp.NearRows(x, y), noise=0.0)["y"]
     noisy = site["fn"].noisy[0]
     least = 0.4 * default_jitter(np.float64)
     found = noisy.diagonal() - noisy[::2, 1::2].diagonal().repeat(2)
@@ -186,7 +190,7 @@ def test_predictions_are_exact_with_all_rows_as_neighbours():
     k = gram(F, X, NEW) + gram(G, X, NEW)
     a = np.linalg.solve(K + gram(F, X), k)
     np.testing.assert_allclose(p.mean, a.T @ np.asarray(Y), rtol=1e-8, atol=1e-8)
-    np.testing.assert_allclose(p.var, 1.9 + NOISE**2 - (a * k).sum(0), rtol=1e-8)
+    np.testing.assert_allclose(p.var, 1.9 + noise(NEW) ** 2 - (a * k).sum(0), rtol=1e-8)
     # Each row given all others is Student t of the Gaussian's variance.
     wanted = stats.t(3.0, p.mean, np.sqrt(p.var / 3))
     np.testing.assert_allclose(p.log_prob(p.mean + 0.5), wanted.logpdf(p.mean + 0.5), atol=1e-6)
@@ -204,7 +208,7 @@ def test_predictions_given_a_draw_are_exact():
     at_new = np.linalg.solve(L, gram(F, X, NEW))
     a = np.linalg.solve(K, gram(G, X, NEW))
     mean = at_new.T @ np.asarray(V[:, 0]) + a.T @ (np.asarray(Y) - MEAN)
-    var = 1.5 - (at_new**2).sum(0) + 0.4 - (a * gram(G, X, NEW)).sum(0) + NOISE**2
+    var = 1.5 - (at_new**2).sum(0) + 0.4 - (a * gram(G, X, NEW)).sum(0) + noise(NEW) ** 2
     np.testing.assert_allclose(p.mean, mean, rtol=1e-8, atol=1e-8)
     np.testing.assert_allclose(p.var, var, rtol=1e-8)
     with pytest.raises(ValueError, match="draws of functions are wanted"):
@@ -255,7 +259,7 @@ def test_tuning_makes_rows_likely_given_their_nearest(monkeypatch):
 
     true = fit.params | {"g.variance": jnp.ones(()), "g.lengthscale": jnp.full(2, 0.5)}
     assert density(tuned) > max(density(true) - 0.05, density(fit.params) + 0.5)
-    with pytest.raises(ValueError, match=r"wanted h\.df and noise: pass"):
+    with pytest.raises(ValueError, match=r"wanted h\.df: pass"):
         dgp.tune_local(KEY, models.deep_gp, guide, fit, near, name="h", **kwargs)
     other = kernels.SquaredExponential.learned
     with pytest.raises(ValueError, match="wanted the kernel of local"):
@@ -290,7 +294,9 @@ def test_errors_name_what_is_wrong():
     with pytest.raises(TypeError, match="wanted over='global'"):
         dgp.evaluate(*arguments, near=NEAR, loss=loss)
     with pytest.raises(ValueError, match="observe is outside of a minibatch of near rows"):
-        handlers.seed(lambda: dgp.local("g", NEAR).observe(dgp.gp("f", F, X), X, Y, NOISE), KEY)()
+        handlers.seed(lambda: dgp.local("g", NEAR).observe(dgp.gp("f", F, X), X, Y, 0.3), KEY)()
+    with pytest.raises(ValueError, match=r"noise has shape \(20,\), wanted \[\], or a function"):
+        handlers.seed(model, KEY)(X, Y, near=NEAR, noise=SD)
     with pytest.raises(TypeError, match="kernel makes a NoneType"):
         dgp.local("g", NEAR, lambda name, dim: None)
     with pytest.raises(
