@@ -199,7 +199,8 @@ def _missing(all_cells: Iterable[Cell], found: Records) -> list[str]:
             group = f"{c['paper']}, {'UCI' if c['data'] in SMALL + LARGE else c['data']}"
             left[group] += 1
             for fit in cell_fits(c["paper"], c["row"], c["data"]):
-                waiting[group][fit.name] = _hours(fit.table, c["data"], fit.label, found)
+                name = fit.data.removeprefix("uci/")
+                waiting[group][fit.name] = _hours(fit.table, name, fit.label, found)
     lines = [
         f"- {why.capitalize()}: {', '.join(f'{name} {n}' for name, n in names.items())}."
         for why, names in told.items()
