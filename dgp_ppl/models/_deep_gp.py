@@ -89,8 +89,9 @@ def deep_gp(
             ``lambda name: jax.vmap(numpyro.contrib.module.eqx_module(name, net))`` trains an
             equinox network with the rest.
         local: the training rows, ``dgp.NearRows(x, y)``, for a rough process of x beside the deep
-            one, with the params ``g.variance`` and ``g.lengthscale``; see `dgp_ppl.local`. Pass the
-            same rows to `fit` and `predict`. It needs one output and Gaussian noise.
+            one, with the params ``g.variance``, ``g.lengthscale``, the same of ``g.short``, and
+            ``g.df``; see `dgp_ppl.local`. Pass the same rows to `fit` and `predict`. It needs one
+            output and Gaussian noise.
         mixing: initial W, [P, Q], of P outputs of y = W f + noise that share the Q outputs of the
             last layer, as of `initialize.mixing`; then the param ``mixing``. Each output of the
             last layer has its own kernel if `kernel` takes ``out``. See `likelihoods.MixedNormal`

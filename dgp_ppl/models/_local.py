@@ -53,26 +53,29 @@ class LocalProcess:
             x: inputs, [N, D], of ``minibatch(x, y, near=near)``.
             y: targets, [N]; None to predict at x given the rows of `near`.
             noise: standard deviation of the noise, [], or a function of inputs [K, D] that
-                returns it, [K]. What rounding needs is added to it.
+                returns it, [K]. What rounding needs is added to its square.
             hidden: the layers before, h(x): for layers f1 and f2 ``lambda x, draw: draw(f2,
                 draw(f1, x))``; None if f is the only layer. Predictions also call it with the
                 means of the layers.
 
         Raises:
             ValueError: under `function_draws`, which wants a draw of g at all rows; with y outside
-                of a `minibatch` with ``near``; if `noise` has a shape.
+                of a `minibatch` with ``near``; if `noise` has another shape.
         """
-        if not callable(noise) and jnp.shape(noise):
-            raise ValueError(
-                f"local: noise has shape {jnp.shape(noise)}, wanted [], or a function of inputs "
-                "[K, D], which is also called with rows of near"
-            )
         hidden = hidden or (lambda x, draw: x)
         h = hidden(x, RandomFunction.sample)
         # Where rows repeat, the noise may vanish, and K would be singular.
         least = default_jitter(self.near.x.dtype) * jnp.mean(evaluated(self.kernel, self.near.x))
-        noise_at = noise if callable(noise) else lambda x: jnp.asarray(noise)
-        noise_var = lambda x: jnp.square(noise_at(x)) + least  # noqa: E731
+
+        def noise_var(x: Any) -> Array:
+            sd, shape = (noise(x), (len(x),)) if callable(noise) else (noise, ())
+            if jnp.size(sd) != np.prod(shape):
+                raise ValueError(
+                    f"local: noise has shape {jnp.shape(sd)}, wanted [], or a function of rows "
+                    f"[K, D], also those of near, that returns [K], here {shape}"
+                )
+            return jnp.square(jnp.reshape(sd, shape)) + least
+
         if y is None:
             if f.is_drawn:
                 raise ValueError(
@@ -246,7 +249,7 @@ class InBlocks(dist.Distribution):
 
     @property
     def noisy(self) -> Array:
-        """K, the covariance of e, [R, B, B]."""
+        """K, the covariance of g + noise, [R, B, B]."""
         return self.rough + jax.vmap(jnp.diag)(self.noise_var)
 
     def mask(self, mask: Any) -> dist.Distribution:
