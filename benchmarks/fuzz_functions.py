@@ -388,8 +388,8 @@ def _others(base: Any, data: Any) -> dict[str, Target]:
             {"key": KEY, **latent, "site": "latent", "learning_rate": 0.05, **QUICK}, ("y",),
         ),
         "tune_local": Target(
-            ordered(prediction.tune_local, "key model guide params near"),
-            {"key": KEY, "model": models.deep_gp, **near, "near": rows, **deep, "name": "g",
+            ordered(prediction.tune_local, "key model guide params"),
+            {"key": KEY, "model": models.deep_gp, **near, **deep, "name": "g",
              "site": "y"},
         ),
         "fit of a bnn": Target(

@@ -96,7 +96,7 @@ def scores(x: Any, y: Any, new: Any, y_new: Any, steps: int, depth: int, near: A
             start = dgp.fit(
                 keys[1], model, guide, x, y, steps=1, start=start, **options, **kwargs
             ).params
-            start = dgp.tune_local(keys[1], model, guide, start, kwargs["local"], **kwargs)
+            start = dgp.tune_local(keys[1], model, guide, start, **kwargs)
         fit = dgp.fit(
             keys[1], model, dgp.MeanField(model), x, y, steps=steps, start=start, **options,
             **kwargs,
@@ -126,7 +126,7 @@ def scores(x: Any, y: Any, new: Any, y_new: Any, steps: int, depth: int, near: A
     found: dict[str, Any] = first | held_out(fit, begin)
     if local:
         begin = time.process_time()
-        tuned = dgp.tune_local(keys[1], models.deep_gp, guide, fit, kwargs["local"], **kwargs)
+        tuned = dgp.tune_local(keys[1], models.deep_gp, guide, fit, **kwargs)
         found["tuned"] = held_out(tuned, begin)
         bound, _ = dgp.evaluate(keys[2], models.deep_gp, guide, tuned, x, y, **kwargs)
         found["tuned"]["elbo_per_datum"] = float(bound) / len(x)

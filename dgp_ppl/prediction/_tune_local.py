@@ -12,7 +12,7 @@ import numpyro
 from jaxtyping import Array
 from numpyro import handlers
 
-from dgp_ppl._checks import check_key, check_kind, checked_call
+from dgp_ppl._checks import check_key, checked_call
 from dgp_ppl._partition import Call, CallArrays, Partition, compiled
 from dgp_ppl._typing import Fitted, Model, Params, PRNGKey
 from dgp_ppl.core import NearRows
@@ -34,8 +34,6 @@ def tune_local(
     model: Model,
     guide: LayerGuide,
     params: Params | Fitted,
-    near: NearRows,
-    /,
     *args: Any,
     name: str = "g",
     local_kernel: KernelMaker | None = None,
@@ -48,7 +46,7 @@ def tune_local(
 
         near = dgp.NearRows(x, y)
         fit = dgp.fit(key, models.deep_gp, guide, x, y, local=near, z=z)
-        params = dgp.tune_local(key, models.deep_gp, guide, fit, near, local=near, z=z)
+        params = dgp.tune_local(key, models.deep_gp, guide, fit, local=near, z=z)
 
     A fit knows blocks of near rows, in which most rows lack some of their nearest ones. A
     prediction has them all. So this maximises the density of 1,000 rows, each given its nearest
@@ -62,18 +60,17 @@ def tune_local(
         model: the model, with a `local` process.
         guide: its fitted guide.
         params: the fit's params, or its result.
-        near: the training rows, x and y of the model.
-        *args: further arguments of the model after x and y.
+        *args: further arguments of the model after x and y, which are the rows of its `NearRows`.
         name: prefix of the params of g's kernel.
         local_kernel: what made g's kernel, as for `local`.
         site: the observed site.
-        **kwargs: keyword arguments of the model.
+        **kwargs: keyword arguments of the model; the `NearRows` is one of them, or of `args`.
 
     Returns:
         The params, with other values for g's kernel and its ``df``.
 
     Raises:
-        TypeError: if `near` is no `NearRows`.
+        TypeError: if no argument of the model is a `NearRows`.
         ValueError: if the params lack the kernel's, the site is of no local process, or
             `local_kernel` is not the model's.
 
@@ -82,7 +79,13 @@ def tune_local(
     "Predictive approaches for choosing hyperparameters in Gaussian processes".
     """
     check_key("tune_local", key)
-    check_kind("tune_local", "near", near, NearRows, "NearRows(x, y) of the training rows")
+    found_near = [a for a in (*args, *kwargs.values()) if isinstance(a, NearRows)]
+    if len(found_near) != 1:
+        raise TypeError(
+            f"tune_local: {len(found_near)} arguments of the model are NearRows, wanted one, such "
+            "as local=near of models.deep_gp"
+        )
+    (near,) = found_near
     found = dict(params_of("tune_local", params))
     free = {n: found[n] for n in found if n.startswith(f"{name}.")} | {f"{name}.df": _DF}
     if f"{name}.df" not in found:

@@ -248,7 +248,7 @@ def test_tuning_makes_rows_likely_given_their_nearest(monkeypatch):
     fit = dgp.fit(
         KEY, models.deep_gp, guide, x[:200], y[:200], steps=1, progress=False, noise=0.1, **kwargs
     )
-    tuned = dgp.tune_local(KEY, models.deep_gp, guide, fit, near, **kwargs)
+    tuned = dgp.tune_local(KEY, models.deep_gp, guide, fit, **kwargs)
     assert {n for n in tuned if not np.array_equal(tuned[n], fit.params[n])} == {
         "g.variance", "g.lengthscale", "g.short.variance", "g.short.lengthscale", "g.df"
     }  # fmt: skip
@@ -260,12 +260,16 @@ def test_tuning_makes_rows_likely_given_their_nearest(monkeypatch):
     true = fit.params | {"g.variance": jnp.ones(()), "g.lengthscale": jnp.full(2, 0.5)}
     assert density(tuned) > max(density(true) - 0.05, density(fit.params) + 0.5)
     with pytest.raises(ValueError, match=r"wanted h\.df: pass"):
-        dgp.tune_local(KEY, models.deep_gp, guide, fit, near, name="h", **kwargs)
+        dgp.tune_local(KEY, models.deep_gp, guide, fit, name="h", **kwargs)
     other = kernels.SquaredExponential.learned
     with pytest.raises(ValueError, match="wanted the kernel of local"):
-        dgp.tune_local(KEY, models.deep_gp, guide, fit, near, local_kernel=other, **kwargs)
+        dgp.tune_local(KEY, models.deep_gp, guide, fit, local_kernel=other, **kwargs)
+    with pytest.raises(TypeError, match="0 arguments of the model are NearRows, wanted one"):
+        dgp.tune_local(KEY, models.deep_gp, guide, fit, z=(x[:5],))
     with pytest.raises(ValueError, match="is of no local process"):
-        dgp.tune_local(KEY, models.deep_gp, guide, fit, near, z=(x[:5],))
+        dgp.tune_local(
+            KEY, lambda x, y=None, *, local, z: models.deep_gp(x, y, z=z), guide, fit, **kwargs
+        )
 
     def at_bound(*args, **options):  # to which float32 rounds the df of heavy tails
         found = minimize(*args, **options)
@@ -273,7 +277,7 @@ def test_tuning_makes_rows_likely_given_their_nearest(monkeypatch):
         return found
 
     monkeypatch.setattr(_tune_local, "minimize", at_bound)
-    assert dgp.tune_local(KEY, models.deep_gp, guide, fit, near, **kwargs)["g.df"] > 3
+    assert dgp.tune_local(KEY, models.deep_gp, guide, fit, **kwargs)["g.df"] > 3
 
 
 @x64

@@ -145,11 +145,11 @@ def _local(task: Task) -> Fitted:
         return fit_exact(task, LocalKernel(kernel_maker(task)))
     task_model, task_fit = task.split()
     built = build(task_model)
-    built.kwargs["local"] = near = NearRows(task.x, task.y)
+    built.kwargs["local"] = NearRows(task.x, task.y)
     guide = MeanField(built.model)
 
     def tuned(fit: FitResult) -> FitResult:
-        params = tune_local(task.key, built.model, guide, fit, near, **built.kwargs)
+        params = tune_local(task.key, built.model, guide, fit, **built.kwargs)
         return dataclasses.replace(fit, params=params)
 
     return _fit_guide(task_fit, guide, built, start=_starts(task_model, built), then=tuned)
