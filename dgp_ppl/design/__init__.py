@@ -13,9 +13,10 @@ from dgp_ppl.design._criteria import (
     log_expected_improvement,
     variance_reduction,
 )
+from dgp_ppl.design._record import Best
 from dgp_ppl.design._replicates import Replicates, replicates
 from dgp_ppl.design._sensitivity import Sensitivity, sensitivity
-from dgp_ppl.design._study import Best, Study
+from dgp_ppl.design._study import Study
 
 __all__ = [
     "Best", "Replicates", "Sensitivity", "Study", "botorch_model", "contour_entropy",

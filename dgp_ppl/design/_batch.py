@@ -12,7 +12,7 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array
 
-from dgp_ppl.design._criteria import CRITERIA, variance_reduction
+from dgp_ppl.design._criteria import CRITERIA, log, variance_reduction
 
 
 def greedy(
@@ -70,7 +70,7 @@ def greedy(
 
 @jax.jit
 def _log_reduction(draws: Array, reference: Array) -> Array:
-    return logsumexp(jnp.log(jax.vmap(variance_reduction)(draws, reference)), axis=0)
+    return logsumexp(log(jax.vmap(variance_reduction)(draws, reference)), axis=0)
 
 
 @partial(jax.jit, static_argnums=0)

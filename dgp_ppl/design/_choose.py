@@ -112,6 +112,6 @@ class Question:
             "limits": np.array([e.standard(0.0) for e in self.constraints]),
             "runs": np.pad(codes, [(0, rest), (0, 0)], constant_values=_FAR),
             "values": np.array(
-                [np.pad(standard(*of), (0, rest)) for of in zip(self.outputs, values, strict=False)]
+                [np.pad(standard(e, values[i]), (0, rest)) for i, e in enumerate(self.outputs)]
             ),
         }

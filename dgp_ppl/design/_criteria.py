@@ -177,20 +177,21 @@ def _log_ei(means: Array, variances: Array, about: dict[str, Array]) -> Array:
 
 
 def _log_variance(means: Array, variances: Array, about: dict[str, Array]) -> Array:
-    return _log(variances.mean(axis=0) + means.var(axis=0))
+    return log(variances.mean(axis=0) + means.var(axis=0))
 
 
 def _log_contour(means: Array, variances: Array, about: dict[str, Array]) -> Array:
     # The entropy alone is log 2 on all of the predicted contour, however well it is known.
     entropy = contour_entropy(means, variances, about["level"])
-    return _log(entropy) + 0.5 * _log_variance(means, variances, about)
+    return log(entropy) + 0.5 * _log_variance(means, variances, about)
 
 
 def _log_vigf(means: Array, variances: Array, about: dict[str, Array]) -> Array:
-    return _log(global_improvement(means, variances, about["nearest"]))
+    return log(global_improvement(means, variances, about["nearest"]))
 
 
-def _log(a: Array) -> Array:
+def log(a: Array) -> Array:
+    """Return log a, which is finite at 0: minus infinity stands for what may not be chosen."""
     return jnp.log(jnp.maximum(a, jnp.finfo(a.dtype).tiny))
 
 

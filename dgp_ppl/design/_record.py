@@ -1,4 +1,4 @@
-"""What a file of a study holds."""
+"""What a study holds: its best run, and its record in a file."""
 
 from __future__ import annotations
 
@@ -16,6 +16,18 @@ from dgp_ppl._typing import PRNGKey
 from dgp_ppl.design._space import Row
 
 _FORMAT = 1
+
+
+class Best(NamedTuple):
+    """The best run of a study.
+
+    Attributes:
+        x: its inputs by name.
+        y: its value, of the first output.
+    """
+
+    x: dict[str, Any]
+    y: float
 
 
 class Record(NamedTuple):

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, wait
 from numbers import Real
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from jax import random
@@ -20,7 +20,7 @@ from dgp_ppl._typing import PRNGKey
 from dgp_ppl.comparison import METHODS, Fitted, Task
 from dgp_ppl.design._choose import Question
 from dgp_ppl.design._criteria import CRITERIA, OF_DRAWS
-from dgp_ppl.design._record import Record
+from dgp_ppl.design._record import Best, Record
 from dgp_ppl.design._space import Row, Space
 from dgp_ppl.design._surrogate import Emulator
 from dgp_ppl.prediction import Prediction
@@ -30,18 +30,6 @@ _OPTIONS = ("criterion", "maximise", "initial", "level", "outputs", "constraints
 _OF_SEVERAL = ("variance", "integrated_variance", "vigf")  # outputs
 
 Method = Callable[[Task], Fitted]
-
-
-class Best(NamedTuple):
-    """The best run of a study.
-
-    Attributes:
-        x: its inputs by name.
-        y: its value.
-    """
-
-    x: dict[str, Any]
-    y: float
 
 
 class Study:
@@ -88,8 +76,9 @@ class Study:
 
     Raises:
         DataError: if bounds are of none of these kinds.
-        TypeError: if `key` is no random key, or a number is not an integer.
-        ValueError: if the surrogate or the criterion is not known, or `level` is missing.
+        TypeError: if `key` is no random key, a number is not an integer, or `level` is missing.
+        ValueError: if the surrogate or the criterion is not known, or the criterion has no level,
+            no constraints, or one output.
 
     Source: Gardner et al. (2014) for constraints; see the criteria for theirs.
     """
@@ -184,7 +173,8 @@ class Study:
             n: their number. The later ones are chosen given what the earlier ones may find.
 
         Raises:
-            DataError: if all inputs of a finite space have been asked, or n is above 100.
+            DataError: if a finite space has no more inputs, or n is above 100 behind the first
+                design.
         """
         check_count("Study.ask", "n", n)
         taken = [*(row for row, _ in self._rows), *self._asked]
@@ -198,7 +188,8 @@ class Study:
         if len(rows) < n:
             fitted, emulators = self._emulators()
             failed = [row for row, y in self._rows if not np.isfinite(y).all()]
-            given = [*failed, *(row for row, _ in finite[fitted:]), *self._asked, *rows]
+            later = [row for row, y in self._known()[fitted:] if np.isfinite(y).all()]
+            given = [*failed, *later, *self._asked, *rows]
             sign, best = -1.0 if self.maximise else 1.0, self._best()
             question = Question(
                 self._space, self.criterion, sign, self.level, key, emulators[: self.outputs],
@@ -213,8 +204,8 @@ class Study:
 
         Args:
             x: inputs by name, or a list of them. They need not have been asked.
-            y: the result of each: a number, or [y_1, ..., y_P, c_1, ..., c_K]. A run with NaN
-                failed: it is kept, no surrogate is fitted to it, and it is not asked again.
+            y: the result of each: a number, or [y_1, ..., y_P, c_1, ..., c_K]; NaN of what failed,
+                or for all. The run is kept, and not asked again; surrogates learn from the rest.
 
         Raises:
             DataError: if an input is unknown, missing or out of bounds, or a result is infinite.
@@ -294,7 +285,10 @@ class Study:
     def predict(
         self, x: Sequence[Mapping[str, Any]], num_samples: int = 100, output: int = 0
     ) -> Prediction:
-        """Return a surrogate's prediction of an output, from 0, at a list of inputs by name."""
+        """Return a surrogate's prediction of an output, at a list of inputs by name.
+
+        Outputs count from 0, and constraints come after them.
+        """
         check_count("Study.predict", "output", output, 0)
         if output >= (num := self.outputs + self.constraints):
             raise DataError(f"Study.predict: output is {output}, wanted one of the {num}, from 0")
@@ -353,30 +347,35 @@ class Study:
     def _finite(self) -> list[tuple[Row, list[float]]]:
         return [run for run in self._rows if np.isfinite(run[1]).all()]
 
+    def _known(self) -> list[tuple[Row, list[float]]]:
+        return [run for run in self._rows if np.isfinite(run[1]).any()]
+
     def _best(self) -> tuple[Row, list[float]] | None:
-        limited = lambda y: max(y[self.outputs :], default=0.0)  # noqa: E731
-        feasible = [run for run in self._finite() if limited(run[1]) <= 0]
+        limits = lambda y: y[self.outputs :]  # noqa: E731
+        feasible = [run for run in self._finite() if max(limits(run[1]), default=0.0) <= 0]
         choose = max if self.maximise else min
         return choose(feasible, key=lambda run: run[1][0], default=None)
 
     def _emulators(self) -> tuple[int, list[Emulator]]:
-        """Return the fits of all outputs, and the number of runs that they have."""
-        runs = self._finite()
+        """Return the fits of all outputs, and the number of known runs that they have."""
+        runs = self._known()
         num = len(runs)
         if num > _EACH:  # the same rows in a study that was loaded
             num = _EACH
             while (more := math.ceil(num * _GROWTH)) <= len(runs):
                 num = more
-        if num < 2:
-            raise DataError(f"Study: {num} runs did not fail, wanted at least 2 to fit")
+        shape = num, self.outputs + self.constraints
+        values = np.array([y for _, y in runs[:num]]).reshape(shape).T
+        good = np.isfinite(values)
+        if (least := int(good.sum(axis=1).min(initial=num))) < 2:
+            raise DataError(f"Study: {least} runs did not fail, wanted at least 2 to fit")
         if self._fits[0] != num:
             surrogate: Any = self.surrogate
             method = METHODS[surrogate] if isinstance(surrogate, str) else surrogate
             codes = self._space.encode([row for row, _ in runs[:num]])
-            values = np.array([y for _, y in runs[:num]]).T
             keys = random.split(random.fold_in(random.fold_in(self.key, 0), num), len(values))
-            pairs = zip(keys, values, strict=True)
-            self._fits = num, [Emulator.fit(method, key, codes, y) for key, y in pairs]
+            each = zip(keys, values, good, strict=True)
+            self._fits = num, [Emulator.fit(method, key, codes[g], y[g]) for key, y, g in each]
         return self._fits
 
     def _shape(self) -> tuple[int, ...]:
@@ -387,10 +386,12 @@ class Study:
     def _result(self, y: Any) -> list[float]:
         """Return the values of a run."""
         found = np.asarray(y, float)
+        if found.ndim == 0 and np.isnan(found):
+            found = np.full(self._shape(), np.nan)
         if found.shape != self._shape() or np.isinf(found).any():
             parts = {"y": self.outputs, "c": self.constraints}
-            names = [f"{n}_{i}" for n, num in parts.items() for i in range(1, num + 1)]
-            wanted = f"[{', '.join(names)}]" if len(names) > 1 else "a number"
+            names = [f"{n}_1" + f", ..., {n}_{num}" * (num > 1) for n, num in parts.items() if num]
+            wanted = f"[{', '.join(names)}]" if self._shape() else "a number"
             raise DataError(
                 f"Study.tell: y is {one_line(y)}, wanted {wanted}; NaN for a run that failed"
             )

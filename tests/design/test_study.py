@@ -139,6 +139,23 @@ def test_a_run_is_asked_where_an_output_is_uncertain(tmp_path):
     assert other.ask(3) == study.ask(3)
 
 
+def test_each_output_learns_from_the_runs_in_which_it_did_not_fail():
+    """The first output fails on the right, where the constraint is known, and above 0."""
+    both = lambda x: [np.nan if x["a"] > 0.3 else bowl(x), x["a"] - 0.3]  # noqa: E731
+    study = told(LINE, function=both, constraints=1)
+    study.tell({"a": 1.0}, np.nan)
+    assert np.isnan(study.y[-1]).all()
+    best = study.run(both, budget=12)
+    assert np.sum([x["a"] > 0.3 for x in study.x[7:]]) <= 1
+    assert 0.2 < best.x["a"] <= 0.3
+
+
+def test_what_is_the_same_everywhere_is_learnt_once():
+    study = told({"n": range(12)}, num=5, function=lambda x: 0.0, criterion="integrated_variance")
+    asked = [x["n"] for x in study.x + study.ask(7)]
+    assert sorted(asked) == list(range(12))
+
+
 def test_a_feasible_run_is_looked_for_while_there_is_none():
     both = lambda x: [bowl(x), abs(x["a"] - 1.2) - 0.02]  # noqa: E731
     study = told(LINE, function=both, constraints=1)
@@ -318,7 +335,7 @@ def test_what_is_wrong_is_named(tmp_path):
         (made(criterion="thompson", constraints=1), "ValueError.*'thompson' has no constraints"),
         (made(outputs=2), "ValueError.*outputs is 2, and 'log_ei' is of one, wanted one of vari"),
         (lambda: Study(KEY, unit, criterion="vigf", outputs=2).tell({"a": 0.5}, 1.0),
-         r"DataError.*y is 1.0, wanted \[y_1, y_2\]; NaN"),
+         r"DataError.*y is 1.0, wanted \[y_1, ..., y_2\]; NaN"),
         (lambda: study.predict([], output=1), "DataError.*output is 1, wanted one of the 1"),
         (made(initial=1), "DataError.*initial is 1, wanted at least 2"),
         (made(criterion="contour"), "TypeError.*level is None, wanted the level of 'contour'"),
