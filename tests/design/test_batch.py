@@ -1,6 +1,7 @@
 """Batches against dense algebra and against many draws."""
 
 import numpy as np
+import pytest
 
 from dgp_ppl.design._batch import greedy
 
@@ -27,6 +28,24 @@ def test_variances_are_those_given_the_runs_under_way():
     weights, about = np.where(np.arange(12) < 2, -np.inf, 0.0), {"nearest": np.zeros((2, 12))}
     found = greedy("variance", 4, f, [MEAN] * 2, 2, ABOUT | about, weights)
     assert [0, 1, *found] == wanted
+
+
+@pytest.mark.parametrize("criterion", ["integrated_variance", "vigf"])
+def test_criteria_are_summed_over_outputs(criterion):
+    """Against the exact covariance: of the second output only the right is uncertain."""
+    scales = np.ones(12), np.linspace(0, 3, 12)
+    near = np.array([MEAN + 0.1, MEAN - 0.5])
+    parts = []
+    for scale, off in zip(scales, MEAN - near, strict=True):
+        cov = K * np.outer(scale, scale)
+        var = np.maximum(np.diag(cov), 1e-30)
+        if criterion == "vigf":
+            parts.append(4 * off**2 * var + 2 * var**2)
+        else:
+            parts.append(np.square(cov).mean(axis=0) / var)
+    f = [MEAN + (draws(20_000, i) - MEAN) * scale for i, scale in enumerate(scales)]
+    (found,) = greedy(criterion, 1, f, [MEAN] * 2, 0, ABOUT | {"nearest": near}, np.zeros(12))
+    assert found == np.argmax(sum(parts)) != np.argmax(parts[0])
 
 
 def test_a_batch_has_the_highest_joint_improvement():
