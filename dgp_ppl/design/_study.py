@@ -351,8 +351,8 @@ class Study:
         return [run for run in self._rows if np.isfinite(run[1]).any()]
 
     def _best(self) -> tuple[Row, list[float]] | None:
-        limits = lambda y: y[self.outputs :]  # noqa: E731
-        feasible = [run for run in self._finite() if max(limits(run[1]), default=0.0) <= 0]
+        runs = self._finite()
+        feasible = [(row, y) for row, y in runs if max(y[self.outputs :], default=0.0) <= 0]
         choose = max if self.maximise else min
         return choose(feasible, key=lambda run: run[1][0], default=None)
 
@@ -389,8 +389,8 @@ class Study:
         if found.ndim == 0 and np.isnan(found):
             found = np.full(self._shape(), np.nan)
         if found.shape != self._shape() or np.isinf(found).any():
-            parts = {"y": self.outputs, "c": self.constraints}
-            names = [f"{n}_1" + f", ..., {n}_{num}" * (num > 1) for n, num in parts.items() if num]
+            parts = ("y", self.outputs), ("c", self.constraints)
+            names = [f"{n}_1" + ", ..." * (k > 2) + f", {n}_{k}" * (k > 1) for n, k in parts if k]
             wanted = f"[{', '.join(names)}]" if self._shape() else "a number"
             raise DataError(
                 f"Study.tell: y is {one_line(y)}, wanted {wanted}; NaN for a run that failed"

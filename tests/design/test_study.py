@@ -335,7 +335,7 @@ def test_what_is_wrong_is_named(tmp_path):
         (made(criterion="thompson", constraints=1), "ValueError.*'thompson' has no constraints"),
         (made(outputs=2), "ValueError.*outputs is 2, and 'log_ei' is of one, wanted one of vari"),
         (lambda: Study(KEY, unit, criterion="vigf", outputs=2).tell({"a": 0.5}, 1.0),
-         r"DataError.*y is 1.0, wanted \[y_1, ..., y_2\]; NaN"),
+         r"DataError.*y is 1.0, wanted \[y_1, y_2\]; NaN"),
         (lambda: study.predict([], output=1), "DataError.*output is 1, wanted one of the 1"),
         (made(initial=1), "DataError.*initial is 1, wanted at least 2"),
         (made(criterion="contour"), "TypeError.*level is None, wanted the level of 'contour'"),
