@@ -150,12 +150,6 @@ def test_each_output_learns_from_the_runs_in_which_it_did_not_fail():
     assert 0.2 < best.x["a"] <= 0.3
 
 
-def test_what_is_the_same_everywhere_is_learnt_once():
-    study = told({"n": range(12)}, num=5, function=lambda x: 0.0, criterion="integrated_variance")
-    asked = [x["n"] for x in study.x + study.ask(7)]
-    assert sorted(asked) == list(range(12))
-
-
 def test_a_feasible_run_is_looked_for_while_there_is_none():
     both = lambda x: [bowl(x), abs(x["a"] - 1.2) - 0.02]  # noqa: E731
     study = told(LINE, function=both, constraints=1)
