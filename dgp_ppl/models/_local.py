@@ -65,7 +65,8 @@ class LocalProcess:
         hidden = hidden or (lambda x, draw: x)
         h = hidden(x, RandomFunction.sample)
         # Where rows repeat, the noise may vanish, and K would be singular.
-        least = default_jitter(self.near.x.dtype) * jnp.mean(evaluated(self.kernel, self.near.x))
+        some = self.near.x[: self.near.block]
+        least = default_jitter(some.dtype) * jnp.mean(evaluated(self.kernel, some))
 
         def noise_var(x: Any) -> Array:
             sd, shape = (noise(x), (len(x),)) if callable(noise) else (noise, ())
