@@ -4,7 +4,7 @@ import numpy as np
 from support.helpers import KEY
 from support.surrogates import dense, given_gp
 
-from dgp_ppl.design import log_expected_improvement
+from dgp_ppl.design import global_improvement, log_expected_improvement
 from dgp_ppl.design._surrogate import Emulator, search
 
 CODES = np.array([[0.05, 0.0], [0.3, 1.0], [0.55, 0.0], [0.7, 1.0], [0.9, 0.0]])
@@ -35,3 +35,20 @@ def test_scores_are_exact_and_ascents_reach_the_best_of_a_grid():
     grid = np.stack([np.repeat(np.linspace(0, 1, 501), 2), np.tile([0.0, 1.0], 501)], axis=1)
     assert scores[12:].max() > exact(grid).max() - 1e-3
     assert scores[12:].max() > scores[:12].max() + 0.01
+
+
+def test_scores_are_summed_over_outputs():
+    results = Y, np.square(Y[::-1])
+    emulators = [Emulator.fit(given_gp, KEY, CODES, y) for y in results]
+    values = np.stack([e.standard(y) for e, y in zip(emulators, results, strict=True)])
+    pool, total = np.stack([np.linspace(0.02, 0.98, 12), np.arange(12) % 2], axis=1), 0.0
+    nearest = np.square(pool[:, None] - CODES).sum(axis=-1).argmin(axis=1)
+    for emulator, known in zip(emulators, values, strict=True):
+        x, at = ((c - emulator.arrays.x_loc) / emulator.arrays.x_scale for c in (CODES, pool))
+        mean, covariance = dense(x, known, at)
+        var = np.diag(covariance)[None]
+        total = total + np.asarray(global_improvement(mean[None], var, known[nearest]))
+    about = {"sign": 1.0, "limits": np.zeros(0), "runs": CODES, "values": values}
+    free = np.array([True, False])
+    scores, *_ = search("vigf", emulators, [], KEY, pool, free, np.ones(12, bool), about)
+    np.testing.assert_allclose(scores[:12], np.log(total), rtol=1e-4, atol=1e-4)
