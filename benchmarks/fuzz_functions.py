@@ -389,8 +389,7 @@ def _others(base: Any, data: Any) -> dict[str, Target]:
         ),
         "tune_local": Target(
             ordered(prediction.tune_local, "key model guide params"),
-            {"key": KEY, "model": models.deep_gp, **near, **deep, "name": "g",
-             "site": "y"},
+            {"key": KEY, "model": models.deep_gp, **near, **deep, "name": "g", "site": "y"},
         ),
         "fit of a bnn": Target(
             lambda x, y, **o: dgp.fit(
