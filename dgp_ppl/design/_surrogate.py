@@ -27,7 +27,7 @@ from dgp_ppl.design._criteria import CRITERIA
 from dgp_ppl.linalg._precision import double, precision_of
 from dgp_ppl.standardize import Standardizer
 
-_PASSES = 32  # of predictions; those of one layer with one set of params cost as much as one
+_PASSES = 32  # of predictions that are not the same in each pass
 _STARTS, _STEPS, _RATE = 8, 60, 0.05  # of ascents by Adam in the unit cube
 
 
@@ -37,6 +37,7 @@ class Program:
 
     kind: type[Fitted]
     partition: Partition
+    passes: int
 
     def prediction(self, arrays: Arrays, key: PRNGKey, codes: Array) -> Any:
         """Return the prediction at these codes; it can be traced."""
@@ -44,7 +45,7 @@ class Program:
         guide, draws = self.partition.guide_with(arrays.data), arrays.draws or None
         fitted: Any = partial(self.kind, self.partition.model, guide, call.kwargs, draws=draws)
         x = (codes - arrays.x_loc) / arrays.x_scale
-        return fitted(result=result).predict(key, x, num_samples=_PASSES)
+        return fitted(result=result).predict(key, x, num_samples=self.passes)
 
     def moments(self, arrays: Arrays, key: PRNGKey, code: Array) -> tuple[Array, Array]:
         """Return mean and variance of f in each pass at one input, [S, 1]. Inputs share noise."""
@@ -80,10 +81,13 @@ class Emulator:
         fitted = method(Task(key, scale.inputs(codes), scale.outputs(y), Setting()))
         # It checks the fit, lets the guide find the model's sites, and spaces the draws.
         prediction = fitted.predict(key, scale.inputs(codes[:1]), num_samples=_PASSES)
+        moments = jax.vmap(lambda m: (m.mean, m.variance))(next(prediction.f.components())[1])
+        # All passes are equal through one layer with one set of params.
+        passes = _PASSES if any(np.ptp(a, axis=0).any() for a in moments) else 1
         partition, data = Partition.split(fitted.model, Call((), fitted.kwargs), fitted.guide)
         draws, params = prediction.draws, fitted.result.params
         arrays = Arrays(params, draws, data, scale.x_loc, scale.x_scale)
-        return cls(fitted, scale, Program(type(fitted), partition), arrays)
+        return cls(fitted, scale, Program(type(fitted), partition, passes), arrays)
 
     def standard(self, y: Any) -> Any:
         return (y - self.scale.y_loc) / self.scale.y_scale

@@ -1,9 +1,13 @@
 """Scores of a pool against dense algebra, and better inputs by gradients."""
 
+from types import SimpleNamespace
+
 import numpy as np
 from support.helpers import KEY
 from support.surrogates import dense, given_gp
 
+from dgp_ppl import models
+from dgp_ppl.comparison import Fitted
 from dgp_ppl.design import global_improvement, log_expected_improvement
 from dgp_ppl.design._surrogate import Emulator, search
 
@@ -52,3 +56,29 @@ def test_scores_are_summed_over_outputs():
     free = np.array([True, False])
     scores, *_ = search("vigf", emulators, [], KEY, pool, free, np.ones(12, bool), about)
     np.testing.assert_allclose(scores[:12], np.log(total), rtol=1e-4, atol=1e-4)
+
+
+def test_scores_are_of_all_draws_of_a_posterior():
+    """Of two lengthscales, whose mean has less to gain than their mixture."""
+    scales = 0.5, 0.9
+
+    def drawn(task):
+        draws = {"l1.lengthscale": np.repeat(scales, 16)[:, None] * np.ones(2)}
+        draws |= {"l1.variance": np.ones(32), "noise": np.full(32, 1e-2)}
+        kwargs = {"given": tuple(np.asarray(a, np.float64) for a in task.data), "depth": 1}
+        return Fitted(models.exact, None, kwargs, SimpleNamespace(params={}), draws=draws)
+
+    emulator = Emulator.fit(drawn, KEY, CODES, Y)
+    assert Emulator.fit(given_gp, KEY, CODES, Y).program.passes == 1  # all are equal
+    best, pool = emulator.standard(0.2), np.linspace(0.02, 0.98, 12)[:, None] * np.ones(2)
+    x, at = ((c - emulator.arrays.x_loc) / emulator.arrays.x_scale for c in (CODES, pool))
+    found = [dense(x, emulator.standard(Y), at, lengthscale=s) for s in scales]
+    means, variances = np.stack([m for m, _ in found]), np.stack([np.diag(C) for _, C in found])
+    about = {
+        "sign": 1.0, "best": best, "level": np.nan, "limits": np.zeros(0), "runs": CODES,
+        "values": emulator.standard(Y)[None],
+    }  # fmt: skip
+    free, new = np.ones(2, bool), np.ones(12, bool)
+    scores, *_ = search("log_ei", [emulator], [], KEY, pool, free, new, about)
+    exact = log_expected_improvement(means, variances, best)
+    np.testing.assert_allclose(scores[:12], exact, rtol=1e-3)
