@@ -83,13 +83,14 @@ def to_inferencedata(
     Groups:
 
     - ``posterior``: latent and deterministic sites; dimensions are named after plates and layers.
-    - ``posterior_predictive``: a draw of y for each posterior draw.
+    - ``posterior_predictive``: a draw of y for each posterior draw; with `local` and
+      `models.exact` of each row given all others, as ``log_likelihood`` is.
     - ``log_likelihood``: log p(y_n | draw) of every row of the full data, whatever the size of
       minibatches. The noise of hidden layers is integrated out, see `passes`. This biases LOO,
       which a constant for each row, ``y_loo_correction`` in ``constant_data``, corrects.
     - ``sample_stats``: a sampler's statistics. For a guide's draws, their log density under the
       model, ``lp``, and under the guide, ``log_q``, and the log importance weight, ``log_weight``;
-      not with `local`, whose ``log_likelihood`` is of each row given all others.
+      not with `local`.
     - ``prior``, ``prior_predictive``, ``observed_data``.
     - ``constant_data``: x, and the model's other arguments with one row per row of x (such as a
       group index), by their names.

@@ -232,12 +232,13 @@ def _evaluate(
             keys = random.split(key_draw, len(names))
             terms, draws = {}, {}
             for name, k in zip(names, keys, strict=True):
-                site = sites[name]
-                draws[name] = site["fn"].sample(k)
+                fn, site = sites[name]["fn"], sites[name]
                 if site["is_observed"]:
                     # Rows of a `local` process depend on each other, and LOO leaves one out.
-                    density = getattr(site["fn"], "log_left_out", partial(log_density, site["fn"]))
-                    terms[name] = density(site["value"])
+                    if hasattr(fn, "left_out"):
+                        fn = fn.left_out(site["value"])
+                    terms[name] = log_density(fn, site["value"])
+                draws[name] = fn.sample(k)
             return terms, draws
 
         def add_block(i: Array, found: Any) -> Any:

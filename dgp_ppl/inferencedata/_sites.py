@@ -67,7 +67,7 @@ class ModelSites:
             leading.pop() if len(leading) == 1 else None,
             bool(auxiliary) or any(map(_draws_noise, observed.values())),
             frozenset(auxiliary),
-            any(hasattr(s["fn"], "log_left_out") for s in observed.values()),
+            any(hasattr(s["fn"], "left_out") for s in observed.values()),
             {n: _plate_dims(n, s) for n, s in trace.items() if s["type"] == "deterministic"},
         )
 

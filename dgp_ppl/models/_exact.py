@@ -77,8 +77,8 @@ class RowsNormal(dist.MultivariateNormal):
 class LastRows(RowsNormal):
     """The normal of y where nothing else depends on it: LOO can leave out a row."""
 
-    def log_left_out(self, value: Array) -> Array:
-        """Return the log density of each row that counts given all others, [N] in nats; else 0.
+    def left_out(self, value: Array) -> dist.Distribution:
+        """Return the distribution of each row given all others, [N]; of rows that count.
 
         Source: Sundararajan & Keerthi (2001), "Predictive approaches for choosing hyperparameters
         in Gaussian processes", eq. 6.
@@ -87,8 +87,8 @@ class LastRows(RowsNormal):
         inverse = inverse_by_blocks(cholesky(K))
         precision = jnp.sum(jnp.square(inverse), axis=0)  # the diagonal of K⁻¹
         solved = matmul(inverse.T, matmul(inverse, jnp.where(self.counts, value, 0.0)))
-        density = 0.5 * (jnp.log(precision / (2 * jnp.pi)) - jnp.square(solved) / precision)
-        return jnp.where(self.counts, density, 0.0)
+        left = dist.Normal(value - solved / precision, 1 / jnp.sqrt(precision), validate_args=False)
+        return left.mask(self.counts)
 
 
 def exact(
@@ -113,8 +113,8 @@ def exact(
 
     The sampler moves the hidden layers' inducing values and all hyperparameters. Where the data
     look like a GP, the hidden layers' variance falls, and the model becomes one. As f is integrated
-    out, log-likelihoods of `to_inferencedata` are of each row given all others, as LOO needs them,
-    and draws of y are of new functions. With `given`, densities of the given rows are of y given
+    out, log-likelihoods and draws of y of `to_inferencedata` are of each row given all others, as
+    LOO needs them: see `plots.validation`. With `given`, densities of the given rows are of y given
     itself: they are too high for LOO.
 
     >>> import jax.numpy as jnp

@@ -276,8 +276,8 @@ class InBlocks(dist.Distribution):
         fit = jnp.square(jax.vmap(matmul)(inverse, r))
         return self._by_row(-_HALF_LOG_2PI - log_diagonal - 0.5 * fit)
 
-    def log_left_out(self, value: Float[Array, " N"]) -> Float[Array, " N"]:
-        """Return the log density of each row given all other rows of its block, [N] in nats.
+    def left_out(self, value: Float[Array, " N"]) -> dist.Normal:
+        """Return the distribution of each row given all other rows of its block, [N].
 
         Source: Bürkner, Gabry & Vehtari (2021), "Efficient leave-one-out cross-validation for
         Bayesian non-factorized normal and Student-t models", eq. 8.
@@ -285,8 +285,8 @@ class InBlocks(dist.Distribution):
         inverse, _, r = self._factors(self.noisy + self.cov, value)
         precision = jnp.sum(jnp.square(inverse), axis=1)  # the diagonal of K⁻¹
         solved = jax.vmap(lambda a, r: matmul(a.T, matmul(a, r)))(inverse, r)
-        fit = jnp.square(solved) / precision
-        return self._by_row(-_HALF_LOG_2PI + 0.5 * jnp.log(precision) - 0.5 * fit)
+        mean = value - self._by_row(solved / precision)
+        return dist.Normal(mean, self._by_row(1 / jnp.sqrt(precision)), validate_args=False)
 
     def _factors(self, K: Array, value: Array) -> tuple[Array, Array, Array]:
         """Return L⁻¹, the logarithm of L's diagonal, and y less the mean, in blocks."""

@@ -95,13 +95,13 @@ def study(study: Study, inputs: Sequence[str] | None = None, title: str = "") ->
     left.step(order[known], best[known], where="post", color=COLORS[1], label="best so far")
     left.axvline(study.initial + 0.5, color="0.5", linewidth=0.8, linestyle=":")
     left.set_xlabel("run; those left of the line fill the space")
-    left.set_ylabel("y")
+    left.set_ylabel(target := "y" if study.outputs == 1 else "y_1")
     places = [[row[n] for row in study.x] for n in names]
     places = places if len(names) == 2 else [*places, results[:, 0]]
     shown = right.scatter(*places, c=order, cmap=_ORDER, s=22, edgecolors="black", linewidths=0.4)
     figure.colorbar(shown, ax=right).set_label("run")
     right.set_xlabel(names[0])
-    right.set_ylabel(names[1] if len(names) == 2 else "y")
+    right.set_ylabel(names[1] if len(names) == 2 else target)
     return finish(figure, title, axes[:, :1])
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 from numpy.typing import ArrayLike
 
 from dgp_ppl._checks import check_positive
+from dgp_ppl.criticism import loo
 from dgp_ppl.plots._figure import array, finish, not_empty, panels, percent, style
 
 
@@ -58,3 +60,44 @@ def predicted_against_observed(
         axis.set_aspect("equal", adjustable="datalim")
         axis.locator_params(nbins=5)  # labels of six digits have room
     return finish(figure, title, axes[:1])
+
+
+def validation(
+    tree: Any, var_name: str | None = None, target: str = "y", title: str = "", level: float = 0.9
+) -> Any:
+    """Plot each observed target against its prediction given all others, with an interval.
+
+    Nothing is fitted again: the posterior's draws are weighted, as `criticism.loo` does. Targets
+    that were held out are for `predicted_against_observed`::
+
+        tree = dgp.to_inferencedata(key, model, guide, fit.params, x, y)
+        plots.validation(tree).savefig("validation.png")
+
+    Args:
+        tree: an ArviZ tree of a model with one target a row.
+        var_name: the observed site; None if there is only one.
+        target: name of the target, with its unit.
+        title: title of the figure.
+        level: the interval's probability.
+
+    Raises:
+        TypeError: if `tree` is no tree of ArviZ.
+        ValueError: if it has no log-likelihood, fewer than 25 draws, or several targets a row.
+
+    Warns:
+        UserWarning: as `criticism.loo`, of rows whose weights cannot be trusted.
+    """
+    import arviz_stats
+
+    check_positive("validation", "level", level, most=1.0)
+    found: Any = loo(tree, var_name)
+    name = var_name or next(iter(tree["log_likelihood"].data_vars))
+    given = {"log_weights": found.log_weights, "pareto_k": found.pareto_k, "var_name": name}
+    statistics: Any = arviz_stats  # typed lazily
+    tails = [(1 - level) / 2, (1 + level) / 2]
+    with warnings.catch_warnings(action="ignore"):  # of the same rows as `loo`
+        mean, _ = statistics.loo_expectations(tree, kind="mean", **given)
+        ends, _ = statistics.loo_expectations(tree, kind="quantile", probs=tails, **given)
+    y = array("validation", "the target", tree["observed_data"][name].values, [None])
+    bands = {"each given all others": (mean, ends[0], ends[1])}
+    return predicted_against_observed(y, bands, target, title, level)

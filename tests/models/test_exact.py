@@ -95,12 +95,12 @@ def test_density_and_prediction_equal_dense_algebra(rough, same):
 
 
 def test_log_likelihoods_leave_each_row_out():
-    """Of rows that count; others have none."""
-    (x, y), counts = rows(), np.arange(12) < 10
+    """Of rows that count; others have none. Draws of y are given all others too."""
+    (x, y), counts, num = rows(), np.arange(12) < 10, 1000
     draws = {n: a for n, a in draws_of_one().items() if n == "noise"}
     draws |= {f"l1.{n}": draws_of_one()[f"l2.{n}"] for n in ("variance", "lengthscale")}
-    draws = {n: np.stack([a, a]) for n, a in draws.items()}
-    options = {"posterior_samples": draws, "depth": 1, "counts": counts}
+    draws = {n: np.stack([a] * num) for n, a in draws.items()}
+    options = {"posterior_samples": draws, "depth": 1, "counts": counts, "num_samples": num}
     with jax.enable_x64(True):
         tree = dgp.to_inferencedata(KEY, models.exact, None, {}, x, y, **options)
     x, y = x[counts], y[counts]
@@ -110,6 +110,10 @@ def test_log_likelihoods_leave_each_row_out():
     wanted = [density(every) - density(np.delete(every, i)) for i in every]
     found = tree["log_likelihood"]["y"].values[0, 0]
     np.testing.assert_allclose(found, [*wanted, 0, 0], rtol=1e-6)
+    precision, drawn = np.linalg.inv(K), tree["posterior_predictive"]["y"].values[0, :, :10]
+    mean, sd = y - precision @ y / np.diag(precision), np.diag(precision) ** -0.5
+    assert (abs(drawn.mean(axis=0) - mean) < 4 * sd / num**0.5).all()
+    np.testing.assert_allclose(drawn.std(axis=0), sd, rtol=4 / (2 * num) ** 0.5)
 
 
 def hidden_of(x):

@@ -4,6 +4,7 @@ import itertools
 import sys
 from typing import Any
 
+import arviz_base
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -118,6 +119,31 @@ def test_a_positive_output_is_no_constraint():
     runs, failed = (line.get_xdata() for line in figure.axes[0].lines[:2])
     np.testing.assert_array_equal(runs, np.arange(1, 6))
     np.testing.assert_array_equal(failed, [6])
+    assert figure.axes[0].get_ylabel() == "y_1"
+
+
+FEW = Y[:8]
+
+
+def tree_of_a_mean(num=2000):
+    """Draws of the mean of a few y with noise of sd 1, under a flat prior."""
+    rng, size = np.random.default_rng(1), len(FEW)
+    mean = FEW.mean() + rng.standard_normal((4, num, 1)) / size**0.5
+    drawn, errors = mean + rng.standard_normal((4, num, size)), FEW - mean
+    groups = {"posterior": mean[..., 0], "posterior_predictive": drawn}
+    groups["log_likelihood"] = -0.5 * (errors**2 + np.log(2 * np.pi))
+    groups = {name: {"y": a} for name, a in groups.items()}
+    return arviz_base.from_dict(groups | {"observed_data": {"y": FEW}})
+
+
+def test_predictions_are_given_all_others():
+    axis = plots.validation(tree_of_a_mean(), level=0.8).axes[0]
+    y, found = np.concatenate([line.get_xydata() for line in axis.lines[1:]]).T
+    np.testing.assert_allclose(found, (FEW.sum() - y) / (len(FEW) - 1), atol=0.06)
+    (bars,) = axis.collections
+    widths = [np.ptp(ends[:, 1]) for ends in bars.get_segments()]
+    exact = 2 * 1.2816 * (1 + 1 / (len(FEW) - 1)) ** 0.5
+    np.testing.assert_allclose(widths, exact, rtol=0.1)
 
 
 FIGURES = {
@@ -127,6 +153,7 @@ FIGURES = {
     "predicted_against_observed": lambda: plots.predicted_against_observed(
         Y, {n: (Y, Y - 1, Y + 1) for n in NAMES}, "strength (MPa)", "A title"
     ),
+    "validation": lambda: plots.validation(tree_of_a_mean(), None, "strength (MPa)", "A title"),
     "function_bands": lambda: plots.function_bands(Y, Y, *bands(NAMES), title="A title"),
     "layers of one input": lambda: plots.layers(
         {"l1": layer("x", 2), "l2": layer("h", 1)}, ["temperature (K)"], "A title"
@@ -181,6 +208,7 @@ def test_what_does_not_fit_is_said():
             [[1.0, 2.0], {"a": ([1.0], [1.0], [1.0])}],
             r"predictions\['a'\].*wanted \[2\]",
         ),
+        (plots.validation, [tree_of_a_mean(), "z"], "var_name is 'z', wanted one of"),
         (plots.function_bands, [[0.0], [0.0], [0.0], {"a": {}}], r"bands\['a'\] has no \['draws'"),
         (plots.layers, [wide], "3 inputs, wanted one or two"),
         (plots.hidden_maps, [wide], "3 inputs, wanted one or two"),

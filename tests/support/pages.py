@@ -7,7 +7,7 @@ _MOST = {
     "steps": 3,
     "num_steps": 3,
     "num_warmup": 10,
-    "num_samples": 10,
+    "num_samples": 13,  # of two chains: LOO needs 25
     "num_prior_samples": 4,
     "num_simulations": 4,
     "temperatures": 4,

@@ -250,7 +250,7 @@ class ImportanceWeighted(_Objective):
             weight = _sum(_scaled_log_probs(model)) - _sum(_scaled_log_probs(guide))
             return _Terms(jnp.zeros(()), weight, jnp.ones(()))
         local, shared = self._split(model)
-        if tied := [n for n, s in local.items() if hasattr(s["fn"], "log_left_out")]:
+        if tied := [n for n, s in local.items() if hasattr(s["fn"], "left_out")]:
             raise TypeError(
                 f"{self._name}: rows of {tied[0]!r} depend on each other, by a local process, and "
                 "over='local' averages rows apart, wanted over='global'"
