@@ -31,7 +31,7 @@ def greedy(
     a Gaussian process, but for the error of the draws. The criterion is averaged over fantasies.
 
     Args:
-        criterion: a name of `CRITERIA` or `OF_DRAWS`.
+        criterion: a name of `CRITERIA`, or "integrated_variance".
         num: number of inputs.
         draws: joint draws of f, which is to be low, [K, N], of each output.
         mean: mean of f, [N], of each output.
@@ -54,10 +54,8 @@ def greedy(
 
     for place in range(given):
         condition(place)
-    for i in range(num):
-        if criterion == "thompson":
-            scores = -values[0, i % len(best)]
-        elif criterion == "integrated_variance":
+    for _ in range(num):
+        if criterion == "integrated_variance":
             scores = _log_reduction(rest, rest * np.isfinite(weights))
         else:
             scores = _mean_score(criterion, values - rest, rest, about | {"best": best})

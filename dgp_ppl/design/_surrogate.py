@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax import lax
+from jax import lax, random
 from jax.scipy.special import log_ndtr, logsumexp
 from jaxtyping import Array
 
@@ -160,6 +160,14 @@ def _search(
             scores += [CRITERIA[criterion](about["sign"] * means, variances, known)[0]]
         return logsumexp(jnp.stack(scores)) + weight(code)
 
+    scores, best, start = _ascend(score, codes, free, new)
+    return scores, jax.vmap(weight)(jnp.concatenate([codes, best])), best, start
+
+
+def _ascend(
+    score: Callable[[Array], Array], codes: Array, free: Array, new: Array
+) -> tuple[Array, Array, Array]:
+    """Return scores, better codes and where they come from, as `search` does."""
     optimizer = optax.adam(optax.cosine_decay_schedule(_RATE, _STEPS), eps=1e-12)
     ascent = jax.vmap(jax.value_and_grad(score))
 
@@ -175,8 +183,43 @@ def _search(
     start = lax.top_k(jnp.where(new, scores, -jnp.inf), _STARTS)[1]
     state = codes[start], optimizer.init(codes[start]), codes[start], scores[start]
     (_, _, best, highest), _ = lax.scan(step, state, None, length=_STEPS)
-    weights = jax.vmap(weight)(jnp.concatenate([codes, best]))
-    return jnp.concatenate([scores, highest]), weights, best, start
+    return jnp.concatenate([scores, highest]), best, start
+
+
+def search_draws(
+    emulator: Emulator,
+    num: int,
+    sign: float,
+    key: PRNGKey,
+    codes: np.ndarray,
+    free: np.ndarray,
+    new: np.ndarray,
+) -> tuple[np.ndarray, ...]:
+    """Look for the lowest value of sign · f for each of `num` draws of f; see `search`.
+
+    Returns:
+        Values of the pool and of T better inputs, negated, [num, C + T]; the codes of the better
+        ones, [num, T, E]; and where they come from, [num, T].
+    """
+    with precision_of(emulator.arrays[:2]):
+        arrays, keys = _in_precision(emulator.arrays), random.split(key, num)
+        given = arrays, keys, default_floats(codes), free, new, sign
+        return tuple(map(np.asarray, _search_draws(emulator.program, *given)))
+
+
+@partial(compiled, static_argnums=0)
+def _search_draws(
+    program: Program, arrays: Arrays, keys: PRNGKey, codes: Array, free: Array, new: Array,
+    sign: Array,
+) -> tuple[Array, ...]:  # fmt: skip
+    def of_draw(key: PRNGKey) -> tuple[Array, ...]:
+        def score(code: Array) -> Array:
+            f = program.prediction(arrays, key, code[None]).function_draws(key, 1, "path")
+            return -sign * f[0, 0]
+
+        return _ascend(score, codes, free, new)
+
+    return jax.vmap(of_draw)(keys)
 
 
 def joint_draws(

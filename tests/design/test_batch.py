@@ -66,10 +66,3 @@ def test_where_nothing_is_left_to_learn_inputs_are_new(criterion):
     weights, flat = np.where(np.arange(12) < 4, -np.inf, 0.0), np.zeros((8, 12))
     found = greedy(criterion, 8, [flat], [flat[0]], 0, ABOUT, weights)
     assert sorted(found) == list(range(4, 12))
-
-
-def test_thompson_takes_the_best_of_each_draw_once():
-    f = draws(3)
-    found = greedy("thompson", 3, [f], [MEAN], 0, ABOUT, np.zeros(12))
-    assert found[0] == np.argmin(f[0])
-    assert len(set(found)) == 3

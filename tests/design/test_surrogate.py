@@ -9,7 +9,7 @@ from support.surrogates import dense, given_gp
 from dgp_ppl import models
 from dgp_ppl.comparison import Fitted
 from dgp_ppl.design import global_improvement, log_expected_improvement
-from dgp_ppl.design._surrogate import Emulator, search
+from dgp_ppl.design._surrogate import Emulator, search, search_draws
 
 CODES = np.array([[0.05, 0.0], [0.3, 1.0], [0.55, 0.0], [0.7, 1.0], [0.9, 0.0]])
 Y = np.array([1.0, 0.4, 0.2, 0.9, 1.5])
@@ -82,3 +82,17 @@ def test_scores_are_of_all_draws_of_a_posterior():
     scores, *_ = search("log_ei", [emulator], [], KEY, pool, free, new, about)
     exact = log_expected_improvement(means, variances, best)
     np.testing.assert_allclose(scores[:12], exact, rtol=1e-3)
+
+
+def test_the_best_value_of_each_draw_is_found():
+    """The draws have the values of the runs, and ascents from a few places reach their best."""
+    emulator, free = Emulator.fit(given_gp, KEY, CODES, Y), np.array([True, False])
+    pool = np.concatenate([CODES, np.linspace(0, 1, 101)[:, None] * [1.0, 0.0]])
+    new = (np.arange(106) >= 5) & (np.arange(106) % 10 == 5)
+    values, better, start = search_draws(emulator, 6, -1.0, KEY, pool, free, new)
+    np.testing.assert_allclose(values[:, :5], np.tile(emulator.standard(Y), (6, 1)), atol=0.1)
+    assert new[start].all()
+    np.testing.assert_array_equal(better[..., 1], pool[start, 1])  # it is not free
+    best = values[:, 5:106].max(axis=1)
+    assert (values[:, 106:].max(axis=1) > best - 1e-3).all()
+    assert np.ptp(best) > 0.1
