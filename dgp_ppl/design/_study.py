@@ -385,7 +385,7 @@ class Study:
 
     def _result(self, y: Any) -> list[float]:
         """Return the values of a run."""
-        found = np.asarray(y, float)
+        found = np.squeeze(np.asarray(y, float))  # [y] for y too
         if found.ndim == 0 and np.isnan(found):
             found = np.full(self._shape(), np.nan)
         if found.shape != self._shape() or np.isinf(found).any():

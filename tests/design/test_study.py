@@ -347,7 +347,7 @@ def test_options_of_numpy_are_saved(tmp_path):
     study.save(tmp_path / "study.json")
     other = Study.load(tmp_path / "study.json", given_gp)
     assert (other.initial, other.level, other.maximise) == (4, 0.5, True)
-    other.tell({"a": np.float32(0.5)}, np.float32(1.0))
+    other.tell({"a": np.float32(0.5)}, np.float32([1.0]))
     assert (other.x, other.y) == ([{"a": 0.5}], [1.0])
 
 
