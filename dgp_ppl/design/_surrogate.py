@@ -50,7 +50,7 @@ class Program:
     def moments(self, arrays: Arrays, key: PRNGKey, code: Array) -> tuple[Array, Array]:
         """Return mean and variance of f in each pass at one input, [S, 1]. Inputs share noise."""
         mixtures = next(self.prediction(arrays, key, code[None]).f.components())[1]
-        return jax.vmap(lambda m: (m.mean, m.variance))(mixtures)
+        return jax.vmap(type(mixtures).moments)(mixtures)
 
 
 class Arrays(NamedTuple):
@@ -81,7 +81,8 @@ class Emulator:
         fitted = method(Task(key, scale.inputs(codes), scale.outputs(y), Setting()))
         # It checks the fit, lets the guide find the model's sites, and spaces the draws.
         prediction = fitted.predict(key, scale.inputs(codes[:1]), num_samples=_PASSES)
-        moments = jax.vmap(lambda m: (m.mean, m.variance))(next(prediction.f.components())[1])
+        mixtures = next(prediction.f.components())[1]
+        moments = jax.vmap(type(mixtures).moments)(mixtures)
         # All passes are equal through one layer with one set of params.
         passes = _PASSES if any(np.ptp(a, axis=0).any() for a in moments) else 1
         partition, data = Partition.split(fitted.model, Call((), fitted.kwargs), fitted.guide)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 from jax import lax, random
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
@@ -16,10 +18,18 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 
+from dgp_ppl._checks import is_traced
+from dgp_ppl._partition import compiled
 from dgp_ppl._typing import PRNGKey
 from dgp_ppl.likelihoods._counts import distribution_function, draw, whole
 from dgp_ppl.likelihoods._far_expectation import far_expectation
-from dgp_ppl.likelihoods._quadrature import choose, hermite, log_expectation, step_expectation
+from dgp_ppl.likelihoods._quadrature import (
+    BRIEF,
+    choose,
+    hermite,
+    log_expectation,
+    step_expectation,
+)
 
 # NumPyro's variance of an angle is not E[(y - E[y])²].
 _WITHOUT_MOMENTS = (
@@ -53,8 +63,13 @@ class Mixture(eqx.Module):
     @property
     def variance(self) -> Array:
         """Var[y], by the law of total variance."""
-        spread = self._average(jnp.square(self._means() - self.mean[None]))
-        return self._average(self.components.variance) + spread
+        return self.moments()[1]
+
+    def moments(self) -> tuple[Array, Array]:
+        """Return E[y] and Var[y]. Integrals take seconds to compile, and these share one."""
+        mean = self.mean
+        spread = self._average(jnp.square(self._means() - mean[None]))
+        return mean, self._average(self.components.variance) + spread
 
     @property
     def roughness(self) -> Array:
@@ -161,6 +176,35 @@ def holds_programs(tree: Any) -> bool:
     return any(map(is_program, jax.tree.leaves(tree, is_leaf=is_program)))
 
 
+def briefly(function: Callable[..., Array], **options: Any) -> Callable[..., Array]:
+    """Compile a function of mixtures without the costly rules of quadrature, if these do.
+
+    The other rules decide few rows of few likelihoods, and take seconds to compile. Where a row
+    wants them the result is NaN, and the whole function is compiled.
+    """
+
+    def brief(*args: Any) -> Array:
+        token = BRIEF.set(True)
+        try:
+            return function(*args)
+        finally:
+            BRIEF.reset(token)
+
+    first, whole = compiled(brief, **options), compiled(function, **options)
+
+    @functools.wraps(function)
+    def run(*args: Any) -> Array:
+        if BRIEF.get():  # within another such function: JAX would keep the program for both
+            return function(*args)
+        if holds_programs(args) and not is_traced(args):
+            found = first(*args)
+            if not np.isnan(np.asarray(found)).any():
+                return found
+        return whole(*args)
+
+    return run
+
+
 class _ExactMoments(Mixture):
     """A mixture over values of a latent f ~ N(latent_mean, latent_sd²), with moments given f."""
 
@@ -176,11 +220,10 @@ class _ExactMoments(Mixture):
     def mean(self) -> Array:
         return self._expectation(self._means(), 0)
 
-    @property
-    def variance(self) -> Array:
+    def moments(self) -> tuple[Array, Array]:
         means, mean = self._means(), self.mean
         noise = self._expectation(self.components.variance, 1)
-        return noise + self._expectation(jnp.square(means - mean[None]), 0, mean)
+        return mean, noise + self._expectation(jnp.square(means - mean[None]), 0, mean)
 
     def _exact(self, moment: int, around: Array | None) -> Array:
         """Return the expectation over f."""

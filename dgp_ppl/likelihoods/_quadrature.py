@@ -8,6 +8,7 @@ shrink geometrically towards the peak, the steepest place and the mode of the in
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from functools import partial
 
 import jax
@@ -21,6 +22,8 @@ from jaxtyping import Array, Float
 
 Function = Callable[[Array], Array]  # of f, [..., N] -> [..., N], row by row
 TRAPEZOID = np.linspace(-8, 8, 160)  # not at the mean, where NumPyro's logits' gradient is wrong
+BRIEF = ContextVar("BRIEF", default=False)
+"""Whether `choose` has NaN in place of the better value, whose program takes long to compile."""
 _LEGENDRE = np.polynomial.legendre.leggauss(6)
 _FAR, _ZOOMS = 1e5, 11
 LEAST = 15.0  # an integrand does not count where it is so many nats below its largest value
@@ -264,6 +267,8 @@ def _weighted_sum(weights: Array, terms: Array) -> Array:
 def choose(value: Array, good: Array, better: Callable[..., Array], *args: Array) -> Array:
     """Return value if it is good in all rows, else better(*args) in the rows where it is not."""
     good = lax.stop_gradient(good)
+    if BRIEF.get():
+        return jnp.where(good, value, jnp.nan)
     # Without it a derivative keeps the panels' intermediate values, as zeros where they are unused.
     replace = lambda *a: jnp.where(good, value, jax.checkpoint(better)(*a))  # noqa: E731
     return lax.cond(_all(good), lambda *_: value, replace, *args)

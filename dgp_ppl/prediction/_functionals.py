@@ -27,7 +27,7 @@ from dgp_ppl._partition import compiled
 from dgp_ppl._typing import AnyArray, PRNGKey
 from dgp_ppl.likelihoods import Mixture
 from dgp_ppl.likelihoods._counts import BINOMIAL
-from dgp_ppl.likelihoods._mixture import LatentMixture, holds_programs
+from dgp_ppl.likelihoods._mixture import LatentMixture, briefly, holds_programs
 from dgp_ppl.likelihoods._survival import density_test
 from dgp_ppl.linalg._precision import double, single
 
@@ -40,10 +40,10 @@ _AT_ONCE = 32  # classes in memory
 _FINE = 0.999  # level above which float32 blurs the distance to 1
 
 
-@compiled
+@briefly
 def moments(mixtures: Mixture) -> Array:
     """Return mean and variance, `roughness`, and variance of passes' means, [B, 4, ...]."""
-    means, var, rough = jax.vmap(lambda m: (m.mean, m.variance, m.roughness))(mixtures)
+    means, var, rough = jax.vmap(lambda m: (*m.moments(), m.roughness))(mixtures)
     mean, between = means.mean(axis=0), means.var(axis=0)
     # Where a mean overflows, as of counts whose log rate is large, so does the variance.
     var = jnp.where(jnp.isinf(mean), jnp.inf, var.mean(axis=0) + between)
@@ -94,14 +94,14 @@ def warn_if_rough(found: Any, passes: int, of_draws: bool) -> None:
         )
 
 
-@compiled
+@briefly
 def log_density(mixtures: Mixture, y: Array, seen: Array | None = None) -> Array:
     """Return log p(y) in nats, [B]: the log of the mean density over passes."""
     values = log_density_by_pass(mixtures, y, seen)
     return logsumexp(values, axis=1) - jnp.log(values.shape[1])
 
 
-@compiled
+@briefly
 def log_density_by_pass(mixtures: Mixture, y: Array, seen: Array | None = None) -> Array:
     """Return log p(y | pass) in nats, [B, S]; `seen` says which entries of y count."""
 
@@ -125,7 +125,7 @@ def dense(mixtures: Mixture, y: Array) -> Array:
     return found.reshape(-1, *y.shape)[0]  # the same for all passes and components
 
 
-@partial(compiled, static_argnums=2)
+@partial(briefly, static_argnums=2)
 def distribution_function(mixtures: Mixture, y: Array, classes: int | None = None) -> Array:
     """Return P(Y <= y) of every entry over all passes, [B, ...], given the number of classes."""
     support = mixtures.support
@@ -162,7 +162,7 @@ def num_classes(mixtures: Mixture) -> int | None:
     return most + 1 if most < _MOST_CLASSES else None
 
 
-@partial(compiled, static_argnums=1)
+@partial(briefly, static_argnums=1)
 def probabilities(mixtures: Mixture, num: int) -> Array:
     """Return p(y = c) of every entry over all passes, [B, ..., num]."""
     if mixtures.components.event_shape:
@@ -173,7 +173,7 @@ def probabilities(mixtures: Mixture, num: int) -> Array:
     return jnp.exp(jnp.moveaxis(values, 0, -1))
 
 
-@partial(compiled, static_argnums=2)
+@partial(briefly, static_argnums=2)
 def class_quantiles(mixtures: Mixture, levels: Array, num: int) -> Array:
     """Return the least classes c with P(Y <= c) >= level over all passes, [B, len(levels), ...]."""
     below = jnp.cumsum(probabilities(mixtures, num), axis=-1)
@@ -224,7 +224,7 @@ def _constant_moments(mixtures: Mixture) -> Array:
         return jnp.full((rows, 3, *others), jnp.nan, mixtures.log_weights.dtype)
 
 
-@compiled
+@briefly
 def _quantiles(mixtures: Mixture, levels: Array, centre_var: Array) -> Array:
     found, order = _search(mixtures, levels, centre_var), jnp.argsort(levels)
     # Searches of two levels end within a tolerance each, which may exceed their distance.

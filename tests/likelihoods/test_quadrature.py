@@ -10,7 +10,8 @@ from support import integrals
 
 import dgp_ppl as dgp
 from dgp_ppl.core import Marginals
-from dgp_ppl.likelihoods._quadrature import expectation, log_expectation, step_expectation
+from dgp_ppl.likelihoods._mixture import _Program, briefly
+from dgp_ppl.likelihoods._quadrature import choose, expectation, log_expectation, step_expectation
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -90,3 +91,21 @@ def test_ranks_are_not_promoted():
     with jax.numpy_rank_promotion("raise"):
         for function in (log_expectation, lambda *a: expectation(*a, 20), step_expectation):
             assert jax.eval_shape(lambda m, s, f=function: f(log_p, m, s), rows, rows).shape == (2,)
+
+
+def test_a_costly_rule_is_compiled_where_a_row_wants_it():
+    traced = []
+
+    def costly(x):
+        traced.append(x)
+        return 2 * x
+
+    # Within another such function it must not keep the program without the rule.
+    inner = briefly(lambda program, x: choose(program(x), x < 1, costly, x))
+    outer = briefly(lambda program, x: inner(program, x) + 1)
+    x, program = jnp.zeros(3), _Program.from_closure(jnp.cos, jnp.zeros(3))
+    np.testing.assert_array_equal(outer(program, x), 2.0)
+    assert not traced
+    np.testing.assert_array_equal(outer(program, x.at[0].set(5.0)), [11.0, 2.0, 2.0])
+    np.testing.assert_array_equal(inner(program, x.at[1].set(3.0)), [1.0, 6.0, 1.0])
+    assert traced
