@@ -82,7 +82,7 @@ def validation(
 
     Raises:
         TypeError: if `tree` is no tree of ArviZ.
-        ValueError: if it has no log-likelihood, fewer than 25 draws, or several targets a row.
+        ValueError: if it lacks a group, has fewer than 25 draws, or several targets a row.
 
     Warns:
         UserWarning: as `criticism.loo`, of rows whose weights cannot be trusted.
@@ -91,6 +91,11 @@ def validation(
 
     check_positive("validation", "level", level, most=1.0)
     found: Any = loo(tree, var_name)
+    if lacking := {"posterior_predictive", "observed_data"} - set(tree.children):
+        raise ValueError(
+            f"validation: the tree has groups {list(tree.children)}, wanted {sorted(lacking)} too, "
+            "as of to_inferencedata"
+        )
     name = var_name or next(iter(tree["log_likelihood"].data_vars))
     given = {"log_weights": found.log_weights, "pareto_k": found.pareto_k, "var_name": name}
     statistics: Any = arviz_stats  # typed lazily

@@ -209,6 +209,11 @@ def test_what_does_not_fit_is_said():
             r"predictions\['a'\].*wanted \[2\]",
         ),
         (plots.validation, [tree_of_a_mean(), "z"], "var_name is 'z', wanted one of"),
+        (
+            plots.validation,
+            [tree_of_a_mean().drop_nodes("observed_data")],
+            r"wanted \['observed_data'\] too",
+        ),
         (plots.function_bands, [[0.0], [0.0], [0.0], {"a": {}}], r"bands\['a'\] has no \['draws'"),
         (plots.layers, [wide], "3 inputs, wanted one or two"),
         (plots.hidden_maps, [wide], "3 inputs, wanted one or two"),
