@@ -173,7 +173,7 @@ def probabilities(mixtures: Mixture, num: int) -> Array:
     return jnp.exp(jnp.moveaxis(values, 0, -1))
 
 
-@partial(briefly, static_argnums=2)
+@partial(compiled, static_argnums=2)  # not `briefly`: a class is never NaN
 def class_quantiles(mixtures: Mixture, levels: Array, num: int) -> Array:
     """Return the least classes c with P(Y <= c) >= level over all passes, [B, len(levels), ...]."""
     below = jnp.cumsum(probabilities(mixtures, num), axis=-1)

@@ -311,6 +311,18 @@ def test_quantiles_take_few_evaluations():
         assert (upper >= lower).all()
 
 
+def test_a_search_is_right_or_nan_where_the_distribution_function_is_nan():
+    """In a hole, at an end of the search, and where the quantile lies beyond that end."""
+    levels, hole = jnp.array([0.5, 0.6, 0.85, 0.3, 0.8, 0.99]), (-0.1, 0.3)
+    lower = jnp.array([-1.0, -1.0, 0.0, 0.0, -1.0, 0.4])
+    upper = jnp.array([1.0, 1.1, 2.0, 2.0, 0.2, 3.0])
+    cdf = lambda y: jnp.where((y > hole[0]) & (y < hole[1]), jnp.nan, ndtr(y))  # noqa: E731
+    found = _functionals._invert(cdf, levels, lower, upper, jnp.full(6, 1e-6), False)
+    known = np.array([False, False, True, False, False, True])
+    np.testing.assert_array_equal(~jnp.isnan(found[0] + found[1]), known)
+    np.testing.assert_allclose(found[0][known], stats.norm.ppf(levels[known]), rtol=2e-4)
+
+
 @pytest.mark.parametrize(
     "likelihood",
     [
