@@ -113,7 +113,7 @@ class GroupBuilder:
                     # Change of variables: each observed density of a row subtracts log(y_scale).
                     counted = np.broadcast_to(_with_axes(seen, value.ndim), value.shape)
                     shift = (counted * result.dense * np.log(self.standardizer.y_scale)).sum(
-                        axis=tuple(range(len(row_dims), value.ndim))
+                        axis=tuple(range(log_p.ndim - 2, value.ndim))
                     )
                     log_p = log_p - shift.astype(log_p.dtype)
             attributes[name] = {

@@ -83,7 +83,7 @@ class PointwiseEvaluator:
                 at_once = _MAX_ROWS // max(1, block * (rows.stop - rows.start + padding))
             # A later call with fewer draws pads them, and shares the program.
             self._at_once = max(1, min(at_once, max(self._at_once, num)))
-            static = partition, (*sites.data_dims,), block
+            static = partition, (*sites.data_dims,), block, scored and sites.tied
             own = static, passes, random.fold_in(key, rows.start)
             program = lambda each, own=own, data=data: _evaluate(  # noqa: E731
                 *own, each, self.params, data
@@ -211,11 +211,12 @@ def _in_blocks(program: Any, each: Any, at_once: int) -> Any:
 @in_precision_of_argument(4)
 @partial(compiled, static_argnums=0)
 def _evaluate(
-    static: tuple[Partition, tuple[str, ...], int], passes: Array, key: PRNGKey, each: Any,
+    static: tuple[Partition, tuple[str, ...], int, bool], passes: Array, key: PRNGKey, each: Any,
     params: Params, data: CallArrays,
 ) -> Any:  # fmt: skip
     """Return sums over passes and a draw of y for each draw, and `_about_value`, by site."""
-    partition, names, block = static  # passes that are evaluated together
+    # Passes that are evaluated together; and whether draws of y are of each row given all others.
+    partition, names, block, leaves_out = static
     call = partition.join(data)
     # The number of passes is not static, so that all numbers share a compilation.
 
@@ -233,12 +234,13 @@ def _evaluate(
             terms, draws = {}, {}
             for name, k in zip(names, keys, strict=True):
                 fn, site = sites[name]["fn"], sites[name]
+                drawn = fn
                 if site["is_observed"]:
                     # Rows of a `local` process depend on each other, and LOO leaves one out.
                     if hasattr(fn, "left_out"):
                         fn = fn.left_out(site["value"])
                     terms[name] = log_density(fn, site["value"])
-                draws[name] = fn.sample(k)
+                draws[name] = (fn if leaves_out else drawn).sample(k)
             return terms, draws
 
         def add_block(i: Array, found: Any) -> Any:

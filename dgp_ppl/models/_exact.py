@@ -86,7 +86,8 @@ class LastRows(RowsNormal):
         K: Any = self.covariance_matrix
         inverse = inverse_by_blocks(cholesky(K))
         precision = jnp.sum(jnp.square(inverse), axis=0)  # the diagonal of K⁻¹
-        solved = matmul(inverse.T, matmul(inverse, jnp.where(self.counts, value, 0.0)))
+        value = jnp.where(self.counts, value, 0.0)
+        solved = matmul(inverse.T, matmul(inverse, value))
         left = dist.Normal(value - solved / precision, 1 / jnp.sqrt(precision), validate_args=False)
         return left.mask(self.counts)
 

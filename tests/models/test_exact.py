@@ -101,8 +101,14 @@ def test_log_likelihoods_leave_each_row_out():
     draws |= {f"l1.{n}": draws_of_one()[f"l2.{n}"] for n in ("variance", "lengthscale")}
     draws = {n: np.stack([a] * num) for n, a in draws.items()}
     options = {"posterior_samples": draws, "depth": 1, "counts": counts, "num_samples": num}
-    with jax.enable_x64(True):
-        tree = dgp.to_inferencedata(KEY, models.exact, None, {}, x, y, **options)
+
+    def tree_of(y, scale=None, x=x):
+        options["standardizer"] = scale
+        with jax.enable_x64(True):
+            return dgp.to_inferencedata(KEY, models.exact, None, {}, x, y, **options)
+
+    scale = dgp.Standardizer(np.zeros(x.shape[1]), np.ones(x.shape[1]), y_scale=4.0)
+    tree, scaled = tree_of(y), tree_of(4 * y, scale)
     x, y = x[counts], y[counts]
     K = kernel(x, x, draws["l1.lengthscale"][0], 1.7) + (0.05**2 + 1.7e-8) * np.eye(10)
     density = lambda i: stats.multivariate_normal(cov=K[np.ix_(i, i)]).logpdf(y[i])  # noqa: E731
@@ -114,6 +120,9 @@ def test_log_likelihoods_leave_each_row_out():
     mean, sd = y - precision @ y / np.diag(precision), np.diag(precision) ** -0.5
     assert (abs(drawn.mean(axis=0) - mean) < 4 * sd / num**0.5).all()
     np.testing.assert_allclose(drawn.std(axis=0), sd, rtol=4 / (2 * num) ** 0.5)
+    assert tree["prior_predictive"]["y"].values[0, :, :10].std(axis=0).min() > 1  # not given y
+    found = scaled["log_likelihood"]["y"].values[0, 0, :10]
+    np.testing.assert_allclose(found, np.array(wanted) - np.log(4), rtol=1e-6)  # in units of y
 
 
 def hidden_of(x):
