@@ -97,12 +97,12 @@ def validation(
             "as of to_inferencedata"
         )
     name = var_name or next(iter(tree["log_likelihood"].data_vars))
+    y = array("validation", "the target", tree["observed_data"][name].values, [None])
     given = {"log_weights": found.log_weights, "pareto_k": found.pareto_k, "var_name": name}
     statistics: Any = arviz_stats  # typed lazily
     tails = [(1 - level) / 2, (1 + level) / 2]
     with warnings.catch_warnings(action="ignore"):  # of the same rows as `loo`
         mean, _ = statistics.loo_expectations(tree, kind="mean", **given)
         ends, _ = statistics.loo_expectations(tree, kind="quantile", probs=tails, **given)
-    y = array("validation", "the target", tree["observed_data"][name].values, [None])
     bands = {"each given all others": (mean, ends[0], ends[1])}
     return predicted_against_observed(y, bands, target, title, level)
