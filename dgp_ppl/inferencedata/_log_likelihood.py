@@ -233,14 +233,14 @@ def _evaluate(
             keys = random.split(key_draw, len(names))
             terms, draws = {}, {}
             for name, k in zip(names, keys, strict=True):
-                fn, site = sites[name]["fn"], sites[name]
-                drawn = fn
+                site = sites[name]
+                fn = left = site["fn"]
                 if site["is_observed"]:
                     # Rows of a `local` process depend on each other, and LOO leaves one out.
                     if hasattr(fn, "left_out"):
-                        fn = fn.left_out(site["value"])
-                    terms[name] = log_density(fn, site["value"])
-                draws[name] = (fn if leaves_out else drawn).sample(k)
+                        left = fn.left_out(site["value"])
+                    terms[name] = log_density(left, site["value"])
+                draws[name] = (left if leaves_out else fn).sample(k)
             return terms, draws
 
         def add_block(i: Array, found: Any) -> Any:

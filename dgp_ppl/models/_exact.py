@@ -114,9 +114,9 @@ def exact(
 
     The sampler moves the hidden layers' inducing values and all hyperparameters. Where the data
     look like a GP, the hidden layers' variance falls, and the model becomes one. As f is integrated
-    out, log-likelihoods and draws of y of `to_inferencedata` are of each row given all others, as
-    LOO needs them: see `plots.validation`. With `given`, densities of the given rows are of y given
-    itself: they are too high for LOO.
+    out, log-likelihoods and posterior draws of y of `to_inferencedata` are of each row given all
+    others, as LOO needs them: see `plots.validation`. With `given`, densities of the given rows are
+    of y given itself: they are too high for LOO.
 
     >>> import jax.numpy as jnp
     >>> from numpyro import handlers
